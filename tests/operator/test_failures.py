@@ -147,6 +147,50 @@ def test_a_bucket_that_does_not_exist(team: Jobs, emulator: str) -> None:
     )
 
 
+def sparse_source(folder: Path, size: int) -> str:
+    """A file that is so large, and takes hardly any room: behind its first lines is nothing."""
+    path = folder / "sparse" / "large.jsonl"
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.write(b'{"text": "some text that is sampled"}\n' * 20_000)
+        file.truncate(size)
+    return f"file://{path.parent}"
+
+
+SHUFFLE = {"dtype": "UInt32", "shuffle": {"seed": 0}}
+
+
+def test_a_shuffle_of_more_than_one_can_take(team: Jobs, emulator: str, tmp_path: Path) -> None:
+    output = {"uri": f"gs://{make_bucket(emulator)}/out", **SHUFFLE}
+    source = sparse_source(tmp_path, 3 * 10**12)
+    team.apply("too-large", gcs_spec(emulator, source, output=output, tokenizer={"name": "bytes"}))
+    refused(team, "too-large", "ShuffleTooLarge", "one shuffle takes 4.4 TB", "split the source into several jobs")
+    assert team.count_attempts("too-large") == 0
+
+
+def test_a_shuffle_that_does_not_fit_the_disk(team: Jobs, tmp_path: Path) -> None:
+    source, output = sparse_source(tmp_path, 3 * 10**12), {"uri": f"file://{tmp_path / 'out'}", **SHUFFLE}
+    spec = {"source": {"uris": [source]}, "tokenizer": {"name": "gpt2"}, "output": output}
+    team.apply("too-full", spec)
+    refused(team, "too-full", "OutputFull", "for a while", "are free", phase="Retrying")
+    assert team.count_attempts("too-full") == 0
+    team.delete("too-full")
+
+
+def test_a_shuffle_whose_windows_fit_no_worker(team: Jobs, emulator: str, tmp_path: Path) -> None:
+    output = {"uri": f"gs://{make_bucket(emulator)}/out", **SHUFFLE}
+    source = sparse_source(tmp_path, 3 * 10**11)
+    workers = {"resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}
+    spec = gcs_spec(emulator, source, output=output, tokenizer={"name": "bytes"}, workers=workers)
+    team.apply("narrow", spec | {"image": image("plan-run.driver-hold")})
+    words = ("a task of this shuffle needs 1", "a worker has 824 MiB", "raise the memory in workers.resources")
+    refused(team, "narrow", "WorkerMemory", *words, phase="Pending")
+    assert team.names(Kind.RAY_JOB) == []
+    team.edit("narrow", {"workers": {"resources": {"requests": {"memory": "3Gi"}, "limits": {"memory": "3Gi"}}}})
+    wait_for(lambda: team.names(Kind.RAY_JOB), lambda names: names == ["narrow-r1-a1"])
+    team.delete("narrow")
+
+
 def test_a_field_that_the_records_do_not_have(team: Jobs, tmp_path: Path) -> None:
     spec = local_spec(tmp_path)
     spec["source"]["textField"] = "body"

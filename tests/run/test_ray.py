@@ -88,16 +88,25 @@ def until(condition: Callable[[], T], running: Running) -> T:
     return found
 
 
-def test_a_training_counts_the_same_on_three_nodes(mixed: Corpus, three_nodes: Nodes, tmp_path: Path) -> None:
+def count_nodes_of_equal_training(mixed: Corpus, folder: Path, *on_ray: str) -> int:
+    """Train here and on Ray, with the same result; the nodes that counted there."""
     flags = ["train", "--source", str(mixed.folder), "--vocab-size", "500", "--rangeBytes", "64Ki"]
     flags += ["--maxQuarantined", str(mixed.quarantined)]
-    for name, more in (("here", ("--processes", "1")), ("ray", ("--ray-address", three_nodes.address))):
-        done = run_command([str(TOKJOB), *flags, "--output", str(tmp_path / name), *more])
+    for name, more in (("here", ("--processes", "1")), ("ray", on_ray)):
+        done = run_command([str(TOKJOB), *flags, "--output", str(folder / name), *more])
         assert done.returncode == 0, done.stderr
-    counted = receipts(tmp_path / "ray", "counted")
-    assert len({receipt["node"] for receipt in counted}) > 1
     for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
-        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+        assert (folder / "ray" / name).read_bytes() == (folder / "here" / name).read_bytes()
+    return len({receipt["node"] for receipt in receipts(folder / "ray", "counted")})
+
+
+def test_a_training_counts_the_same_on_ray(mixed: Corpus, tmp_path: Path) -> None:
+    assert count_nodes_of_equal_training(mixed, tmp_path, "--executor", "ray") == 1
+
+
+@pytest.mark.exhaustive
+def test_a_training_counts_the_same_on_three_nodes(mixed: Corpus, three_nodes: Nodes, tmp_path: Path) -> None:
+    assert count_nodes_of_equal_training(mixed, tmp_path, "--ray-address", three_nodes.address) > 1
 
 
 @dataclass(frozen=True)
