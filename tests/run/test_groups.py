@@ -150,7 +150,7 @@ def expected_shards(taken: dict[str, list[str]], path: str, splits: str) -> dict
     return shards
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)  # test_every_layout has each pair of values
 @pytest.mark.parametrize(("path", "splits", "shares"), WAYS)
 def test_shards_and_counts_are_those_of_a_loop_over_documents(
     source: Source, tmp_path: Path, path: str, splits: str, shares: dict[str, str]

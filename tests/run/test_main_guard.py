@@ -73,6 +73,7 @@ def test_a_script_with_a_main_guard_runs(folder: Path, text: str, made: str) -> 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("text", "made"), [(RUN, ""), (VERIFY, "out")], ids=["run", "verify"])
 def test_a_program_from_standard_input_is_told_to_be_a_file(folder: Path, text: str, made: str) -> None:
     """Workers that are started from scratch import the program by its path."""

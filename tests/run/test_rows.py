@@ -103,7 +103,7 @@ CUTS = [
 """Two full shards of the longest rows are more than the corpus holds."""
 
 
-@pytest.mark.sampled(23)
+@pytest.mark.sampled(61)  # test_every_layout has each pair of values
 @pytest.mark.parametrize(("length", "splits"), CUTS)
 @pytest.mark.parametrize("position", ["Before", "After", "None"])
 @pytest.mark.parametrize("scope", ["Stream", "File"])

@@ -127,7 +127,7 @@ def require_shards(output: Path, wanted: dict[str, Shard]) -> None:
         assert (sidecar.skipped, sidecar.continues) == (shard.skipped, shard.continues)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)  # test_every_layout has each pair of values
 @pytest.mark.parametrize("delimiter", ["Before", "After", "None"])
 @pytest.mark.parametrize("splits", SPLITS)
 @pytest.mark.parametrize("path", PATHS)
