@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import aiohttp
+from kubernetes.aio.client.exceptions import ApiException
 from pydantic import ValidationError
 
 from tokenization_operator.decide.actions import Action, Create, Decision, Delete, UpdateCheckpoint, deletion
@@ -17,6 +19,7 @@ from tokenization_operator.decide.status.unknown_fields import keep_unknown_fiel
 from tokenization_operator.decide.unsupported import REASON, unsupported_status
 from tokenization_operator.informer.cache import Cache, Key
 from tokenization_operator.informer.observer import Observer
+from tokenization_operator.kube.api_errors import describe_error
 from tokenization_operator.kube.client import Conflict, JobGone, KubeClient, NotOwned, Rejected
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.objects.kinds import Kind
@@ -221,9 +224,9 @@ class Reconciler:
         name = action.body["metadata"]["name"]
         try:
             await self._kube.create(action, action.owner_uid)
-        except (Rejected, NotOwned) as error:
-            key = f"{observation.namespace}/{observation.job.metadata.name}"
-            log.warning("the job goes on without %s %s: %s", action.kind, name, error, extra={"job": key})
+        except (Rejected, NotOwned, Conflict, ApiException, aiohttp.ClientError, TimeoutError) as error:
+            key, words = f"{observation.namespace}/{observation.job.metadata.name}", describe_error(error)
+            log.warning("the job goes on without %s %s: %s", action.kind, name, words, extra={"job": key})
 
     async def _delete(self, wanted: Delete, namespace: str) -> None:
         """Re-read a child and delete it. Raises `Conflict` if it has changed since the decision."""

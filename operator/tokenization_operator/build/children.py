@@ -118,6 +118,12 @@ def memory_for_tasks(job: TokenizationJob) -> int:
     return int(read_quantity(str(requests_of_worker(job)["memory"]))) - OBJECT_STORE_BYTES
 
 
+def memory_limit(job: TokenizationJob) -> int:
+    """Bytes that the container of a worker may use, without Ray's object store."""
+    _, limits = _resources_of_worker(place_workers(job.spec.workers, ""))
+    return int(read_quantity(str(limits["memory"]))) - OBJECT_STORE_BYTES
+
+
 def requests_of_worker(job: TokenizationJob) -> dict[str, Any]:
     """What the scheduler reserves for a worker Pod."""
     requests, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
@@ -243,7 +249,8 @@ def build_head_budget(job: TokenizationJob, attempt: Attempt, ray_job: Mapping[s
 
 def _fields(job: TokenizationJob) -> dict[str, str]:
     """An annotation that lets the operator name the fields that are changed later."""
-    return {names.FIELDS_ANNOTATION: json.dumps(field_digests(job), separators=(",", ":"))}
+    labels = {name: job.metadata.labels.get(label, "") for name, label in names.QUEUE_FIELDS.items()}
+    return {names.FIELDS_ANNOTATION: json.dumps(field_digests(job) | labels, separators=(",", ":"))}
 
 
 def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:

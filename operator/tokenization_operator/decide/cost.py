@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY
+from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY, slots_of_worker
 from tokenization_operator.build.placement import TPU, Placement, place_head, place_workers
 from tokenization_operator.build.pod import complete_resources
 from tokenization_operator.decide.context import Context
@@ -57,6 +57,9 @@ def expect(job: TokenizationJob, plan: PlanStatus, settings: Settings) -> PlanSt
     plan = plan.model_copy(update={"workers": machines.hosts})
     if plan.estimated_seconds is None:
         return plan
+    slower = slots_of_worker(job) / slots_of_worker(job, plan.task_bytes)  # the plan takes tasks for ordinary ones
+    plan = plan.model_copy(update={"estimated_seconds": round(plan.estimated_seconds * slower)})
+    assert plan.estimated_seconds is not None
     hours = _hours(machines, plan.estimated_seconds)
     changes = {
         "chip_hours": _decimal(hours.chips, 1) if machines.chips else None,

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from tokenization_operator.decide.context import Context
-from tokenization_operator.objects.names import FIELDS_ANNOTATION, QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from tokenization_operator.objects.reading import Object, label
+from tokenization_operator.objects.names import FIELDS_ANNOTATION, QUEUE_FIELDS
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.keys import attempt_digest, field_digests, pods_digest
 from tokenization_worker.api.status import AttemptStatus
 from tokenization_worker.api.types.reasons import StatusReason
@@ -16,7 +16,6 @@ EVENT = StatusReason.CHANGED_FOR_NEXT_ATTEMPT
 HOW_TO_BEGIN_IT = "to begin it now, set spec.suspend to true, then to false"
 _LIMITS = ("maxQuarantined", "maxCorruptFiles")
 _WITH_VALUES = ("workers.replicas", "image", *_LIMITS)
-_QUEUE = (("queue", QUEUE_LABEL), ("queue priority", QUEUE_PRIORITY_LABEL))
 _MOST_LETTERS = 120
 _MOST_FIELDS = 8
 
@@ -28,10 +27,10 @@ def pending_changes(context: Context, attempt: AttemptStatus, ray_job: Object) -
 
 
 def _changes_of_queue(context: Context, ray_job: Object) -> list[str]:
-    """Labels that the RayJob has from its creation."""
-    now = context.observation.job.metadata.labels
-    both = [(name, label(ray_job, key), now.get(key, "")) for name, key in _QUEUE]
-    return [f"{name} {old or '(none)'} → {new or '(none)'}" for name, old, new in both if old != new]
+    """Labels that the operator copies when it creates the RayJob; nothing for the RayJob of an older operator."""
+    labels, before = context.observation.job.metadata.labels, _fields_of(ray_job)
+    both = [(name, before.get(name), labels.get(key, "")) for name, key in QUEUE_FIELDS.items()]
+    return [f"{name} {old or '(none)'} → {new or '(none)'}" for name, old, new in both if old not in (None, new)]
 
 
 def _changes_of_spec(context: Context, attempt: AttemptStatus, ray_job: Object) -> list[str]:
@@ -51,7 +50,8 @@ def _changed_fields(context: Context, ray_job: Object) -> list[str]:
     before, now = _fields_of(ray_job), field_digests(context.job)
     if not before:
         return []
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    names = (before.keys() | now.keys()) - QUEUE_FIELDS.keys()
+    changed = sorted(name for name in names if before.get(name) != now.get(name))
     named = [name for name in changed if name not in _WITH_VALUES]
     left_out = len(named) - _MOST_FIELDS
     return named if left_out <= 0 else [*named[:_MOST_FIELDS], f"{left_out} more"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tokenization_operator.build.children import OBJECT_STORE_BYTES, memory_for_tasks
+from tokenization_operator.build.children import OBJECT_STORE_BYTES, memory_limit
 from tokenization_operator.decide.actions import Decision, deletion
 from tokenization_operator.decide.context import AT_ONCE_S, SILENCE_S, Context
 from tokenization_operator.decide.failure import failure_of_diagnosis
@@ -85,7 +85,7 @@ def head_template(ray_job: Object) -> Object:
 
 def memory_words(context: Context) -> str | None:
     """What to do where not even one task of the plan fits a worker."""
-    needed, there = task_bytes_of(context), memory_for_tasks(context.job)
+    needed, there = task_bytes_of(context), memory_limit(context.job)
     if needed is None or needed <= there:
         return None
     least = -(-(needed + OBJECT_STORE_BYTES) // 2**20)

@@ -11,6 +11,9 @@ from tokenization_operator.objects.reading import Object
 TIMEOUT_S = 30.0
 """Timeout of a request."""
 
+_OF_ADMISSION = ("admission webhook", "denied request")
+"""In the words of a webhook, and of a ValidatingAdmissionPolicy, whose denials are 422, too."""
+
 _REFUSALS = frozenset({400, 403, 422})
 
 
@@ -26,7 +29,8 @@ def is_refusal(error: ApiException) -> bool:
 
 def is_malformed(error: ApiException) -> bool:
     """Whether the API server finds the object itself wrong, and not a policy, a quota or a webhook."""
-    return error.status == 422 or (error.status == 400 and "webhook" not in describe_error(error))
+    words = describe_error(error)
+    return error.status in (400, 422) and not any(each in words for each in _OF_ADMISSION)
 
 
 def describe_error(error: BaseException) -> str:

@@ -147,7 +147,7 @@ class KubeClient:
             await asked
         except ApiException as error:
             if is_malformed(error):
-                raise Rejected(describe_error(error)) from error
+                raise Rejected(f"Pod of {job['metadata']['name']}: {describe_error(error)}") from error
 
     async def _require_locked(self, ray_job: Object) -> Object:
         """Delete a RayJob whose dashboard would run code from anyone, and raise `Rejected`."""

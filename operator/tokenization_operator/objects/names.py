@@ -12,10 +12,12 @@ JOB_LABEL = f"{API_GROUP}/job"
 RUN_LABEL = f"{API_GROUP}/run"
 ATTEMPT_LABEL = f"{API_GROUP}/attempt"
 FIELDS_ANNOTATION = f"{API_GROUP}/fields"
-"""Of a RayJob: the digest of each field of the job that it is made of, as JSON."""
+"""Of a RayJob: the digest of each field of the job that it is made of, and its `QUEUE_FIELDS`, as JSON."""
 NODE_TYPE_LABEL = "ray.io/node-type"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+QUEUE_FIELDS = {"queue": QUEUE_LABEL, "queue priority": QUEUE_PRIORITY_LABEL}
+"""What `FIELDS_ANNOTATION` has of the job's labels: Kueue may set those of the RayJob itself."""
 
 _MOST_OF_CLUSTER = 50  # characters of a RayCluster's name that KubeRay keeps in Pod names
 

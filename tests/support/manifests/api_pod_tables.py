@@ -187,6 +187,7 @@ POD_MISTAKES: dict[str, PodMistake] = {
         "spec.pods.volumes[0].hostPath",
         "a path of the node may not be mounted: the restricted Pod Security standard refuses such Pods",
     ),
+    "volume-none": PodMistake(_volume(), "spec.pods.volumes[0]", "write one of configMap, secret, emptyDir"),
     "volume-own": PodMistake(
         _pods(volumes=[{"name": "tmp", "emptyDir": {}}]), "spec.pods.volumes[0].name", "the names tmp, token, shm"
     ),

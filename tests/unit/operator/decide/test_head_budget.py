@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kubernetes.aio.client.exceptions import ApiException
 
 from support.cluster.story import SETTINGS, Story, planned
 from tokenization_operator.decide.actions import Create
-from tokenization_operator.kube.client import Rejected
+from tokenization_operator.kube.client import Conflict, Rejected
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.settings import HeadDefaults, JobPods
 
@@ -30,13 +31,18 @@ def test_an_attempt_has_one_from_its_first_cluster_on_and_keeps_it_for_others() 
     assert [owner["uid"] for owner in budget["metadata"]["ownerReferences"]] == [ray_job["metadata"]["uid"]]
 
 
-def test_a_cluster_without_budgets_runs_jobs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [Rejected("poddisruptionbudgets is forbidden"), Conflict(), ApiException(status=504), TimeoutError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_cluster_without_budgets_runs_jobs_all_the_same(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     story = planned()
     create = story.kube.create
 
     async def refuse(wanted: Create, uid: str) -> dict[str, Any]:
         if wanted.kind is Kind.DISRUPTION_BUDGET:
-            raise Rejected("poddisruptionbudgets is forbidden")
+            raise error
         return await create(wanted, uid)
 
     monkeypatch.setattr(story.kube, "create", refuse)

@@ -9,6 +9,7 @@ import pytest
 
 from support.cluster.story import Story, planned, running
 from tokenization_operator.decide.status.printer_columns import duration_words, part_of, plan_words, ready_words
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.status import PlanStatus, WorkersStatus
 from tokenization_worker.api.types.times import time_text
 
@@ -221,6 +222,15 @@ def test_a_running_job_says_how_far_its_stage_is(progress: dict[str, Any], words
     story = running()
     story.report(progress={"attempt": 1, **progress})
     assert story.status["message"] == words
+
+
+def test_a_queue_that_kueue_gives_a_ray_job_itself_is_no_change_of_the_job() -> None:
+    """As for a LocalQueue that is named `default`."""
+    story = running()
+    [name] = story.names(Kind.RAY_JOB)
+    story.api.edit(Kind.RAY_JOB, name, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "default"}}})
+    story.settle()
+    assert "pendingChanges" not in story.status["attempt"]
 
 
 def test_a_shuffle_that_scatters_shows_the_time_that_is_left_and_no_rate() -> None:

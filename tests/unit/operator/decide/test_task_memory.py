@@ -30,6 +30,10 @@ def test_slots_follow_the_memory_of_a_task(task_bytes: int | None, expected: tup
     assert slots(planned(task_bytes, requests={"cpu": 8, "memory": "16Gi"})) == expected
 
 
+def test_a_limit_above_the_request_lets_one_task_run() -> None:
+    assert slots(planned(9 * GIB, limits={"memory": "16Gi"})) == (2, "1")
+
+
 def test_a_worker_that_holds_no_task_gets_no_machines_until_the_job_is_corrected() -> None:
     story = planned(2 * GIB, requests={"cpu": 1, "memory": "2Gi"})
     assert story.where == ("Pending", "WorkerMemory")

@@ -102,8 +102,14 @@ DRY_RUN = ("jobs", {"dry_run": "All", "field_validation": "Strict"})
 
 @pytest.mark.parametrize(
     "verdict",
-    [None, refusal(403, "quota"), refusal(409, "exists"), refusal(400, "webhook a does not support dry run")],
-    ids=["accepted", "quota", "exists", "webhook"],
+    [
+        None,
+        refusal(403, "quota"),
+        refusal(409, "exists"),
+        refusal(400, "admission webhook a does not support dry run"),
+        refusal(422, "ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no owner"),
+    ],
+    ids=["accepted", "quota", "exists", "webhook", "policy"],
 )
 def test_a_child_is_made_after_its_pods_were_tried(verdict: ApiException | None) -> None:
     answers = Trials(verdict)

@@ -21,6 +21,11 @@ OWN_VOLUMES: Final = ("tmp", "token", "shm", "shared-mem", "ray-logs")
 OWN_FOLDERS: Final = ("/tmp", "/dev/shm", "/var/run/secrets", "/run/secrets")
 """What is mounted in every Pod; `/var/run` is a link to `/run`."""
 
+_KINDS = (
+    *("configMap", "secret", "emptyDir", "persistentVolumeClaim"),
+    *("projected", "ephemeral", "csi", "downwardAPI"),
+)
+_ANY = (*_KINDS, "hostPath")
 _PATH = r"^(/[A-Za-z0-9_@%+=,-][A-Za-z0-9._@%+=,-]*|/[.][A-Za-z0-9_@%+=,-][A-Za-z0-9._@%+=,-]*)+$"
 
 
@@ -39,6 +44,12 @@ class Volume(SpecBlock):
             holds=lambda v: v.host_path is None,
             field="hostPath",
             reason=FORBIDDEN,
+        ),
+        Rule(
+            f"write one of {', '.join(_KINDS)}: Kubernetes takes a volume without a kind for an empty folder",
+            cel=f"[{', '.join(f'has(self.{kind})' for kind in _ANY)}].exists(each, each)",
+            holds=lambda v: any(v.model_dump(by_alias=True, exclude={"name"}).get(kind) is not None for kind in _ANY),
+            is_for_new=True,
         ),
         Rule(
             f"the names {', '.join(OWN_VOLUMES)} are taken: choose another one",
