@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import resource
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -198,6 +200,29 @@ def test_stops_change_nothing(source: Source, whole: Path, tmp_path: Path) -> No
     run_with_stops(job, step=3, before_stop=lambda task: kinds.add(type(task).__name__))
     assert kinds == {"TokenizeTask", "ScatterTask", "BuildTask"}
     assert difference(stopped, whole) is None
+
+
+def test_a_shard_may_be_made_of_more_objects_than_a_process_may_open_files(
+    source: Source, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scattering, "LEAST_WINDOW_BYTES", 1)
+    monkeypatch.setattr(scattering, "_WINDOWS", 1_000)
+    scattered: set[str] = set()
+
+    def note(task: object) -> None:
+        if isinstance(task, ScatterTask):
+            scattered.add(task.product)
+
+    free, unused = 40, os.open(os.devnull, os.O_RDONLY)
+    os.close(unused)
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (unused + free, hard))
+    try:
+        run_job(job_of(source, tmp_path / "out", output=LAYOUT, rangeBytes=500), executor=inline(note))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    assert len(scattered) > 2 * free
+    assert difference(tmp_path / "out", whole) is None
 
 
 def test_a_window_that_another_run_has_scattered_needs_no_segment(source: Source, tmp_path: Path) -> None:
