@@ -29,13 +29,13 @@ from tokenization_worker.events import Finished, Watcher, ignore
 from tokenization_worker.host.main_guard import require_main_guard
 from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.last_failure import recording_failure
-from tokenization_worker.output.plan_file import read_plan
+from tokenization_worker.output.plan_file import Scattering, read_plan
 from tokenization_worker.output.versions import describe_versions
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.pipeline import Work, do_missing_work, is_done_without_workers
 from tokenization_worker.planning.limits import QuarantineExceeded
 from tokenization_worker.planning.prepare import Prepared
-from tokenization_worker.planning.scattering import choose_scattering, needed_bytes
+from tokenization_worker.planning.scattering import needed_bytes
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.begin import Begun, begin_run
 from tokenization_worker.run.finish import describe_complete, finish_run
@@ -95,10 +95,10 @@ def run_job(
     require_function("should_stop", should_stop, "should_stop() -> bool")
     require_main_guard("run_job")
     options = options or Options()
-    start = executor or _local(options)
     with _planning(job, options, on_progress) as (found, life):
         if isinstance(found, CompleteRun):
             return describe_complete(found)
+        start = executor or _local(options, found.plan.scattering)
         begun = begin_run(found, options.sample_one_in, on_progress)
 
         def do_work(work: Work) -> bool:
@@ -180,15 +180,15 @@ def _explaining(begun: Begun) -> Iterator[None]:
         raise changed from error
 
 
-def _count_local(options: Options, prepared: Prepared) -> int:
+def _count_local(options: Options, prepared: Prepared, scattering: Scattering | None) -> int:
     """As many processes as the options say; where they say no number, no more than hold a window of a shuffle each."""
-    needed = needed_bytes(prepared, choose_scattering(prepared))
+    needed = needed_bytes(prepared, scattering)
     if options.processes is not None or needed is None:
         return options.count()
     return min(options.count(), default_processes(task_bytes=needed))
 
 
-def _local(options: Options) -> ExecutorFactory:
+def _local(options: Options, scattering: Scattering | None) -> ExecutorFactory:
     """Processes on this machine, forked where that is safe: with nothing but local files."""
 
     def make(prepared: Prepared, context: RunContext) -> Executor:
@@ -196,6 +196,6 @@ def _local(options: Options) -> ExecutorFactory:
         is_local = all(scheme_of(uri) == "file" for uri in uris)
         if is_local:
             engine_by_name(prepared.tokenizer, context.engine)  # loaded here once, shared by forked workers
-        return LocalExecutor(_count_local(options, prepared), fork=is_local)
+        return LocalExecutor(_count_local(options, prepared, scattering), fork=is_local)
 
     return make
