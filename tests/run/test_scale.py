@@ -48,7 +48,7 @@ def test_the_harness_of_shuffles_runs_to_its_end_at_a_small_size() -> None:
     command = [sys.executable, str(CHECKOUT / "benchmarks" / "scale_shuffle.py"), "--terabytes", "0.05"]
     ran = subprocess.run([*command, "--latency-ms", "1"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    for row in ("257 scattered objects", "restart with 63 shards", "127 shards", "build, class B"):
+    for row in ("257 scattered objects", "shards, to its first task", "the end, 127 shards", "build, class B"):
         assert row in ran.stdout
     assert "Traceback" not in ran.stderr
 
