@@ -183,16 +183,17 @@ def start_service(address: str, latency_s: float, ready: Connection) -> None:
         serve(listener, latency_s)
 
 
-def make_job(name: str, files: str = "gs://corpus/*.jsonl") -> TokenizationJob:
+def make_job(name: str, **output: object) -> TokenizationJob:
+    """A job that reads the whole corpus; `output`: more of its fields."""
     return TokenizationJob.from_object(
         {
             "apiVersion": "tokenization.dev/v1alpha1",
             "kind": "TokenizationJob",
             "metadata": {"name": "scale"},
             "spec": {
-                "source": {"uris": [files]},
+                "source": {"uris": ["gs://corpus/*.jsonl"]},
                 "tokenizer": {"name": "bytes"},
-                "output": {"uri": f"gs://tokens/{name}"},
+                "output": {"uri": f"gs://tokens/{name}", **output},
             },
         }
     )
@@ -233,14 +234,14 @@ def measure_plan(world: World) -> list[Figure]:
 
 
 class Watch:
-    """What a run told: when its work began and last went on, and what was done then; stops it at `stop_at` ranges."""
+    """What a run told: when its work began and last went on, and what was done then; stops it when that is enough."""
 
-    def __init__(self, clock: Clock, stop_at: int | None = None) -> None:
+    def __init__(self, clock: Clock, is_enough: Callable[[Progress], bool] = lambda event: False) -> None:
         self._clock = clock
-        self._stop_at = stop_at
+        self._is_enough = is_enough
         self._stop = threading.Event()
         self.began = self.latest = Time(0, 0)
-        self.found_ranges = self.found_shards = self.ranges = self.shards = 0
+        self.found_ranges = self.found_shards = self.ranges = self.windows = self.shards = 0
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -250,8 +251,8 @@ class Watch:
                 self.latest = self._clock.read()
                 if event.receipt is None:
                     self.began = self.latest
-                self.ranges, self.shards = event.ranges_done, event.shards_done
-                if self._stop_at is not None and self.ranges >= self._stop_at:
+                self.ranges, self.windows, self.shards = event.ranges_done, event.windows_done, event.shards_done
+                if self._is_enough(event):
                     self._stop.set()
 
     def should_stop(self) -> bool:
@@ -262,23 +263,26 @@ def run_options() -> Options:
     return Options(processes=None, count_processes=lambda: 1)
 
 
-def measure_run(world: World, ranges: int) -> list[Figure]:
-    """Up to the last few ranges, then it is stopped."""
-    world.enter()
-    clock = Clock()
-    watch = Watch(clock, ranges - max(1, ranges // LEFT_OPEN))
+def run_until_stopped(world: World, job: TokenizationJob, watch: Watch) -> None:
     try:
         run_job(
-            make_job("run"),
+            job,
             options=run_options(),
             executor=world.start_cluster,
             on_progress=watch,
             should_stop=watch.should_stop,
         )
     except Stopped:
-        pass
-    else:
-        raise AssertionError("the run was to be stopped")
+        return
+    raise AssertionError("the run was to be stopped")
+
+
+def measure_run(world: World, ranges: int) -> list[Figure]:
+    """Up to the last few ranges, then it is stopped."""
+    world.enter()
+    most = ranges - max(1, ranges // LEFT_OPEN)
+    watch = Watch(Clock(), lambda event: event.ranges_done >= most)
+    run_until_stopped(world, make_job("run"), watch)
     phase = f"run of {world.corpus.files:,} files"
     rate = watch.ranges / (watch.latest.seconds - watch.began.seconds)
     cpu_us = 1e6 * (watch.latest.cpu_seconds - watch.began.cpu_seconds) / watch.ranges

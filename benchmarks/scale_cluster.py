@@ -32,6 +32,7 @@ from tokenization_worker.output.ledger.receipts import (
 from tokenization_worker.output.naming import name_files
 from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_scratch
+from tokenization_worker.pipelines.tokenize.cell_feed import HELD_BYTES
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.scatter_task import ScatterTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
@@ -40,8 +41,6 @@ from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import PreconditionFailed
 
 TOKEN_BYTES = 4
-HELD_BYTES = 32 << 20
-"""Of cells that a worker reads together."""
 
 DOCUMENT_TOKENS = 1_000
 TOKENS_PER_BYTE = 0.3

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 from functools import partial
 
 from report import heading, note, table
@@ -24,8 +23,10 @@ from scale import (
     Watch,
     World,
     in_own_process,
+    make_job,
     memory,
     run_options,
+    run_until_stopped,
     serving,
     to_row,
 )
@@ -34,8 +35,6 @@ from scale_head import Corpus
 from scale_objects import CONNECTIONS
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.engine.dispatch import Stopped
-from tokenization_worker.events import Event, Progress
 from tokenization_worker.run.run import run_job
 
 TERABYTES = (1.0, 4.25)
@@ -71,66 +70,23 @@ def measure(world: World, size: str) -> list[Figure]:
     return figures
 
 
-def make_job() -> TokenizationJob:
-    return TokenizationJob.from_object(
-        {
-            "apiVersion": "tokenization.dev/v1alpha1",
-            "kind": "TokenizationJob",
-            "metadata": {"name": "scale"},
-            "spec": {
-                "source": {"uris": ["gs://corpus/*.jsonl"]},
-                "tokenizer": {"name": "bytes"},
-                "output": {"uri": "gs://tokens/run", "dtype": "UInt32", "shuffle": {"seed": 0}},
-            },
-        }
-    )
-
-
-class HalfBuilt:
-    """Stops a run when half of its shards are built."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._stop = threading.Event()
-        self.windows = 0
-
-    def __call__(self, event: Event) -> None:
-        self._watch(event)
-        if isinstance(event, Progress):
-            self.windows = event.windows_done
-            if event.shards and event.shards_done >= event.shards // 2:
-                self._stop.set()
-
-    def should_stop(self) -> bool:
-        return self._stop.is_set()
+def shuffled_job() -> TokenizationJob:
+    return make_job("run", dtype="UInt32", shuffle={"seed": 0})
 
 
 def measure_run(world: World, size: str) -> list[Figure]:
+    """Until half of the shards are built."""
     world.enter()
-    clock = Clock()
-    watch = Watch(clock)
-    half = HalfBuilt(watch)
-    try:
-        run_job(
-            make_job(),
-            options=run_options(),
-            executor=world.start_cluster,
-            on_progress=half,
-            should_stop=half.should_stop,
-        )
-    except Stopped:
-        pass
-    else:
-        raise AssertionError("the run was to be stopped")
-    phase = f"{size}: {watch.ranges:,} ranges, {half.windows:,} scattered objects, {watch.shards:,} of the shards"
+    watch = Watch(Clock(), lambda event: bool(event.shards) and event.shards_done >= (event.shards or 0) // 2)
+    run_until_stopped(world, shuffled_job(), watch)
+    phase = f"{size}: {watch.ranges:,} ranges, {watch.windows:,} scattered objects, {watch.shards:,} of the shards"
     return [Figure(phase, str(watch.latest)), memory(f"{size}: run")]
 
 
 def measure_restart(world: World, size: str) -> list[Figure]:
     world.enter()
-    clock = Clock()
-    watch = Watch(clock)
-    finished = run_job(make_job(), options=run_options(), executor=world.start_cluster, on_progress=watch)
+    watch = Watch(Clock())
+    finished = run_job(shuffled_job(), options=run_options(), executor=world.start_cluster, on_progress=watch)
     began = watch.began
     return [
         Figure(

@@ -14,8 +14,14 @@ from typing import Any
 
 from tokenization_operator.build.placement import SAFE_TO_EVICT, Placement, affinity_of, place_head, place_workers
 from tokenization_operator.build.pod import Image, complete_resources, container, pod_spec
+from tokenization_operator.build.sizes import (
+    HEAD_CPU,
+    HEAD_MEMORY,
+    OBJECT_STORE_BYTES,
+    resources_of_worker,
+    slots_of_worker,
+)
 from tokenization_operator.objects import names
-from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.checkpoint import (
     CHECKPOINT_VARIABLE,
@@ -28,15 +34,7 @@ from tokenization_worker.api.keys import field_digests
 from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.api.pod.extras import Pods
 from tokenization_worker.api.version_skew import write_part
-from tokenization_worker.api.workers import WORKER_BYTES
 
-HEAD_MEMORY = "4Gi"
-HEAD_CPU = "1"
-WORKER_CPU = "4"
-WORKER_MEMORY = "8Gi"
-"""The default for a worker: 700 MiB per CPU, the object store and Ray itself."""
-
-OBJECT_STORE_BYTES = 200 << 20
 _START_PARAMS = {
     "object-store-memory": str(OBJECT_STORE_BYTES),
     "include-log-monitor": "0",  # drivers do not use it. KubeRay would omit "false"
@@ -105,33 +103,6 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
         "writerPodPrefix": writer_pod_prefix,
         "writerServiceAccount": attempt.image.service_account,
     }
-
-
-def slots_of_worker(job: TokenizationJob, task_bytes: int | None = None) -> int:
-    """The number of concurrent tasks of a worker Pod: one per requested CPU, limited by memory."""
-    cpus = int(read_quantity(str(requests_of_worker(job)["cpu"])))
-    return max(1, min(cpus, memory_for_tasks(job) // (task_bytes or WORKER_BYTES)))
-
-
-def memory_for_tasks(job: TokenizationJob) -> int:
-    """Bytes that a worker Pod requests, without Ray's object store."""
-    return int(read_quantity(str(requests_of_worker(job)["memory"]))) - OBJECT_STORE_BYTES
-
-
-def memory_limit(job: TokenizationJob) -> int:
-    """Bytes that the container of a worker may use, without Ray's object store."""
-    _, limits = _resources_of_worker(place_workers(job.spec.workers, ""))
-    return int(read_quantity(str(limits["memory"]))) - OBJECT_STORE_BYTES
-
-
-def requests_of_worker(job: TokenizationJob) -> dict[str, Any]:
-    """What the scheduler reserves for a worker Pod."""
-    requests, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
-    return requests
-
-
-def _resources_of_worker(placement: Placement) -> tuple[dict[str, Any], dict[str, Any]]:
-    return complete_resources(placement.requests, placement.limits, cpu=WORKER_CPU, memory=WORKER_MEMORY)
 
 
 def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, settings: Settings) -> dict[str, Any]:
@@ -270,7 +241,7 @@ def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[
 
 
 def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
-    requests, limits = _resources_of_worker(placement)
+    requests, limits = resources_of_worker(placement)
     made = container(
         "ray-worker",
         attempt.image,

@@ -10,8 +10,8 @@ from tokenization_operator.build.children import (
     build_head_budget,
     build_ray_job,
     build_trials,
-    requests_of_worker,
 )
+from tokenization_operator.build.sizes import requests_of_worker
 from tokenization_operator.decide.actions import Action, Create, Decision
 from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.cost import machines_of

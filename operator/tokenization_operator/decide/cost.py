@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY, slots_of_worker
 from tokenization_operator.build.placement import TPU, Placement, place_head, place_workers
 from tokenization_operator.build.pod import complete_resources
+from tokenization_operator.build.sizes import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY, slots_of_worker
 from tokenization_operator.decide.context import Context
 from tokenization_operator.decide.status.derived import ENDED
 from tokenization_operator.objects.quantities import read_quantity

@@ -22,18 +22,19 @@ _MOST_FIELDS = 8
 
 def pending_changes(context: Context, attempt: AttemptStatus, ray_job: Object) -> str | None:
     """`workers 2 → 3, env: from the next attempt`; None if the attempt runs as the job is now."""
-    changed = [*_changes_of_queue(context, ray_job), *_changes_of_spec(context, attempt, ray_job)]
+    before = _fields_of(ray_job)
+    changed = [*_changes_of_queue(context, before), *_changes_of_spec(context, attempt, before)]
     return f"{', '.join(changed)}: from the next attempt" if changed else None
 
 
-def _changes_of_queue(context: Context, ray_job: Object) -> list[str]:
+def _changes_of_queue(context: Context, before: dict[str, Any]) -> list[str]:
     """Labels that the operator copies when it creates the RayJob; nothing for the RayJob of an older operator."""
-    labels, before = context.observation.job.metadata.labels, _fields_of(ray_job)
+    labels = context.observation.job.metadata.labels
     both = [(name, before.get(name), labels.get(key, "")) for name, key in QUEUE_FIELDS.items()]
     return [f"{name} {old or '(none)'} → {new or '(none)'}" for name, old, new in both if old not in (None, new)]
 
 
-def _changes_of_spec(context: Context, attempt: AttemptStatus, ray_job: Object) -> list[str]:
+def _changes_of_spec(context: Context, attempt: AttemptStatus, before: dict[str, Any]) -> list[str]:
     known = attempt.spec_digest
     if (
         known is not None and pods_digest(context.observation.job) == known
@@ -42,14 +43,14 @@ def _changes_of_spec(context: Context, attempt: AttemptStatus, ray_job: Object) 
     if attempt_digest(context.observation.job) == context.run.spec_digest:
         return []
     values = [f"{name} {old} → {new}" for name, old, new in _values(context, attempt) if old != new]
-    return [*values, *_changed_fields(context, ray_job)] or ["the job has changed"]
+    return [*values, *_changed_fields(context, before)] or ["the job has changed"]
 
 
-def _changed_fields(context: Context, ray_job: Object) -> list[str]:
+def _changed_fields(context: Context, before: dict[str, Any]) -> list[str]:
     """Names of changed fields whose earlier value is not known; none for the RayJob of an older operator."""
-    before, now = _fields_of(ray_job), field_digests(context.job)
     if not before:
         return []
+    now = field_digests(context.job)
     names = (before.keys() | now.keys()) - QUEUE_FIELDS.keys()
     changed = sorted(name for name in names if before.get(name) != now.get(name))
     named = [name for name in changed if name not in _WITH_VALUES]
@@ -58,6 +59,7 @@ def _changed_fields(context: Context, ray_job: Object) -> list[str]:
 
 
 def _fields_of(ray_job: Object) -> dict[str, Any]:
+    """What `FIELDS_ANNOTATION` says; empty if an older operator has created the RayJob."""
     text = (ray_job["metadata"].get("annotations") or {}).get(FIELDS_ANNOTATION, "{}")
     try:
         found = json.loads(text)

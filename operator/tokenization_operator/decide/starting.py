@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tokenization_operator.build.children import OBJECT_STORE_BYTES, memory_limit
+from tokenization_operator.build.sizes import OBJECT_STORE_BYTES, memory_limit
 from tokenization_operator.decide.actions import Decision, deletion
 from tokenization_operator.decide.context import AT_ONCE_S, SILENCE_S, Context
 from tokenization_operator.decide.failure import failure_of_diagnosis

@@ -17,6 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.corpus import BAD_LINES, CorpusWriter, take_documents
 from support.engine.inline import inline
 from support.runs import make_job, unexpected
@@ -175,12 +177,9 @@ def _is_dataset(path: str) -> bool:
 @contextmanager
 def small_windows() -> Iterator[None]:
     """Until the end of the block, windows of a shuffle have `WINDOW_BYTES` in this process."""
-    before = scattering.LEAST_WINDOW_BYTES
-    scattering.LEAST_WINDOW_BYTES = WINDOW_BYTES
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scattering, "LEAST_WINDOW_BYTES", WINDOW_BYTES)
         yield
-    finally:
-        scattering.LEAST_WINDOW_BYTES = before
 
 
 @contextmanager

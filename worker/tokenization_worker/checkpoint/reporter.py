@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 from tokenization_worker.api.checkpoint import (
     MOST_REPORT_INTERVAL_S,
@@ -38,6 +38,9 @@ MOST_RUNS = 64
 _RATE_WINDOW_S = 60.0
 _BUILD_SHARE = 0.1
 """Of a run's time that goes into building shards, for the percentage; as much of a shuffle's goes into scattering."""
+
+
+S = TypeVar("S", bound=tuple[float, *tuple[int, ...]])
 
 
 class ProgressReport:
@@ -76,14 +79,12 @@ class ProgressReport:
         if isinstance(event, Progress) and self._samples:  # of what is under way it says nothing
             done, tokens = max(done, self._samples[-1][1]), max(tokens, self._samples[-1][2])
         self._samples.append((now, done, tokens))
-        while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_WINDOW_S:
-            self._samples.popleft()
+        _forget(self._samples, now)
 
     def _sample_steps(self, event: Progress) -> None:
         now = self._clock()
         self._steps.append((now, event.windows_done + event.shards_done))
-        while len(self._steps) > 2 and self._steps[1][0] < now - _RATE_WINDOW_S:
-            self._steps.popleft()
+        _forget(self._steps, now)
 
     def status(self) -> CheckpointProgress:
         """How far the run is now."""
@@ -137,6 +138,12 @@ class ProgressReport:
             return None
         shards = last.windows if last.shards is None else last.shards
         return int((last.windows + shards - steps_now) * seconds / (steps_now - steps_before))
+
+
+def _forget(samples: deque[S], now: float) -> None:
+    """Keep the samples of the last minute, which begin with their time, and one before them."""
+    while len(samples) > 2 and samples[1][0] < now - _RATE_WINDOW_S:
+        samples.popleft()
 
 
 def _shares(last: Progress) -> tuple[float, float, float]:

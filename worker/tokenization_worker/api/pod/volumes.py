@@ -25,7 +25,6 @@ _KINDS = (
     *("configMap", "secret", "emptyDir", "persistentVolumeClaim"),
     *("projected", "ephemeral", "csi", "downwardAPI"),
 )
-_ANY = (*_KINDS, "hostPath")
 _PATH = r"^(/[A-Za-z0-9_@%+=,-][A-Za-z0-9._@%+=,-]*|/[.][A-Za-z0-9_@%+=,-][A-Za-z0-9._@%+=,-]*)+$"
 
 
@@ -47,8 +46,8 @@ class Volume(SpecBlock):
         ),
         Rule(
             f"write one of {', '.join(_KINDS)}: Kubernetes takes a volume without a kind for an empty folder",
-            cel=f"[{', '.join(f'has(self.{kind})' for kind in _ANY)}].exists(each, each)",
-            holds=lambda v: any(v.model_dump(by_alias=True, exclude={"name"}).get(kind) is not None for kind in _ANY),
+            cel=f"[{', '.join(f'has(self.{kind})' for kind in (*_KINDS, 'hostPath'))}].exists(each, each)",
+            holds=lambda v: v.model_fields_set != {"name"},
             is_for_new=True,
         ),
         Rule(

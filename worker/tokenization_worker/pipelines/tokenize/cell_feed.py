@@ -22,7 +22,7 @@ from tokenization_worker.sequences.units import OrderedUnits, Units
 
 _READS_AT_ONCE = 32
 
-_HELD_BYTES = 32 << 20
+HELD_BYTES = 32 << 20
 """Of cells that are read together; a larger one is read alone."""
 
 
@@ -86,7 +86,7 @@ def _batches(rows: Sequence[NDArray[np.void]], itemsize: int) -> Iterator[tuple[
     sizes = sum((row["parts"] * PART.itemsize + row["tokens"] * itemsize for row in rows), np.zeros(len(rows[0]), "i8"))
     begin = held = 0
     for number, size in enumerate(sizes.tolist()):
-        if held and held + size > _HELD_BYTES:
+        if held and held + size > HELD_BYTES:
             yield begin, number
             begin, held = number, 0
         held += size
