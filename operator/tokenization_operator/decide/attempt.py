@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tokenization_operator.build.children import (
-    Attempt,
-    build_head_budget,
-    build_ray_job,
-    build_trials,
-)
+from tokenization_operator.build.children import Attempt, build_head_budget, build_ray_job, build_trials
 from tokenization_operator.build.sizes import requests_of_worker
 from tokenization_operator.decide.actions import Action, Create, Decision
 from tokenization_operator.decide.context import AT_ONCE_S, Context

@@ -6,13 +6,11 @@ import json
 
 from kubernetes.aio.client.exceptions import ApiException
 
+from tokenization_operator.objects.admission import is_of_admission
 from tokenization_operator.objects.reading import Object
 
 TIMEOUT_S = 30.0
 """Timeout of a request."""
-
-_OF_ADMISSION = ("admission webhook", "denied request")
-"""In the words of a webhook, and of a ValidatingAdmissionPolicy, whose denials are 422, too."""
 
 _REFUSALS = frozenset({400, 403, 422})
 
@@ -28,9 +26,9 @@ def is_refusal(error: ApiException) -> bool:
 
 
 def is_malformed(error: ApiException) -> bool:
-    """Whether the API server finds the object itself wrong, and not a policy, a quota or a webhook."""
-    words = describe_error(error)
-    return error.status in (400, 422) and not any(each in words for each in _OF_ADMISSION)
+    """Whether the API server finds the object itself wrong, and not a policy, whose denials are 422, too, a quota or a
+    webhook."""
+    return error.status in (400, 422) and not is_of_admission(describe_error(error))
 
 
 def describe_error(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from tokenization_operator.objects import names
+from tokenization_operator.objects.admission import is_of_admission
 from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.objects.reading import Object, node_type
 from tokenization_operator.observe.observation import PodEvent
@@ -38,9 +39,6 @@ _SILENT_S = 3000.0
 _NO_NODE = re.compile(r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful")
 _TOO_SMALL = ("Insufficient ", "affinity/selector")
 """Reasons that apply to a working node. A broken node has a taint, which the scheduler reports like any other taint."""
-
-_DENIED_BY_POLICY = "ValidatingAdmissionPolicy '"
-"""How the API server begins a denial by a policy; it names the policy and its binding."""
 
 _MAY_PASS = ("max ", "backoff", "not ready", "quota")
 """Why an autoscaler adds no node now but may add one later."""
@@ -160,7 +158,7 @@ def _of_warning(text: str) -> Diagnosis:
         return Diagnosis(StatusReason.CLUSTER_REJECTED, text)
     if "violates PodSecurity" in text:
         return Diagnosis(StatusReason.CLUSTER_REJECTED, text, POD_PATIENCE_S, is_final=True)
-    if "admission webhook" in text or _DENIED_BY_POLICY in text:
+    if is_of_admission(text):
         return Diagnosis(StatusReason.CLUSTER_REJECTED, text, POD_PATIENCE_S)
     if " is invalid: " in text or (" is forbidden: " in text and "being terminated" not in text):
         return Diagnosis(StatusReason.POD_INVALID, text, POD_PATIENCE_S, is_final=True)
