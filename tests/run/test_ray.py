@@ -90,12 +90,16 @@ def until(condition: Callable[[], T], running: Running) -> T:
 
 def count_nodes_of_equal_training(mixed: Corpus, folder: Path, *on_ray: str) -> int:
     """Train here and on Ray, with the same result; the nodes that counted there."""
-    flags = ["train", "--source", str(mixed.folder), "--vocab-size", "500", "--rangeBytes", "64Ki"]
+    flags = ["train", "--source", str(mixed.folder), "--vocab-size", "400,500", "--rangeBytes", "64Ki"]
+    flags += ["--tokenizer.layout", "BytesFirst", "--tokenizer.ties", "LargestText"]
     flags += ["--maxQuarantined", str(mixed.quarantined)]
     for name, more in (("here", ("--processes", "1")), ("ray", on_ray)):
         done = run_command([str(TOKJOB), *flags, "--output", str(folder / name), *more])
         assert done.returncode == 0, done.stderr
-    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
+    tokenizers = [
+        f"{size}/{name}" for size in (400, 500) for name in ("tokenizer.json", "ranks.tiktoken", "merges.txt")
+    ]
+    for name in (*tokenizers, "counts.npz", "holdout.jsonl.zst"):
         assert (folder / "ray" / name).read_bytes() == (folder / "here" / name).read_bytes()
     return len({receipt["node"] for receipt in receipts(folder / "ray", "counted")})
 

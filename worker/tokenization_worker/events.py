@@ -221,7 +221,7 @@ class TrainingPlanned:
     stored_bytes: int
     ranges: int
     ranges_done: int
-    vocab_size: int
+    vocab_sizes: tuple[int, ...]
     pattern: str
     is_compiled: bool
     adopted: bool
@@ -266,15 +266,23 @@ class MergesMade:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenizerMade:
+    """A trained tokenizer. `uri`: of the file that a job names."""
+
+    uri: str
+    vocab_size: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingFinished:
-    """The tokenizer is there, or with `is_counts_only` its counts. `already`: it was before this start. `vocab_size`: 0
-    where there are only counts."""
+    """The tokenizers are there, the smallest first, or none where `is_counts_only`. `already`: they were before this
+    start."""
 
     uri: str
     already: bool
     is_counts_only: bool
-    vocab_size: int
-    fingerprint: str
+    tokenizers: tuple[TokenizerMade, ...]
     delimiter: str
     documents_read: int
     documents_counted: int

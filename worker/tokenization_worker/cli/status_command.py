@@ -12,6 +12,7 @@ from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.cli.progress import count_group
 from tokenization_worker.inspect.status import read_status
 from tokenization_worker.inspect.training_status import TrainingStatus, read_training_status
+from tokenization_worker.messages.counts import counted_sizes
 from tokenization_worker.output import layout
 
 
@@ -64,8 +65,9 @@ def _show_training(state: TrainingStatus, *, as_json: bool) -> None:
     say(f"{state.phase:<10} {printable(state.uri)}")
     if state.reason:
         say(f"           {state.reason}: {printable(state.message)}")
-    if state.vocab_size:
-        say(f"           a tokenizer of {counted(state.vocab_size, 'token')}, from counts {state.counts_digest[:16]}")
+    if state.vocab_sizes:
+        what = "a tokenizer" if len(state.vocab_sizes) == 1 else "tokenizers"
+        say(f"           {what} of {counted_sizes(state.vocab_sizes)}, from counts {state.counts_digest[:16]}")
     else:
         merged = ", the counts are merged" if state.is_merged else ""
         say(f"           training: {state.ranges_done:,} of {counted(state.ranges, 'range')} counted{merged}")

@@ -79,7 +79,10 @@ def _make_parser() -> ManifestParser:
         "--source", action="append", nargs="+", metavar="URI", help="files, folders or globs; may be repeated"
     )
     short.add_argument(
-        "--vocab-size", type=read_number, metavar="N", help="how many tokens the tokenizer has, special ones included"
+        "--vocab-size",
+        type=_read_sizes,
+        metavar="N[,N...]",
+        help="how many tokens the tokenizer has, special ones included; several: a tokenizer of each size",
     )
     short.add_argument("--output", metavar="URI", help="the folder for tokenizer.json")
     add_setting(short)
@@ -103,3 +106,8 @@ def _training_of(options: argparse.Namespace) -> TokenizerTraining:
     )
     changes, empty = changes_of(options, TrainingSpec, _SHORT), job_manifest("training", {}, "TokenizerTraining")
     return read_arguments(TokenizerTraining, options.manifest, empty, changes, _SHORT, nothing)
+
+
+def _read_sizes(text: str) -> int | list[int]:
+    sizes = [read_number(each) for each in text.split(",")]
+    return sizes[0] if len(sizes) == 1 else sizes

@@ -29,6 +29,7 @@ from tokenization_worker.events import (
     TrainingPlanned,
 )
 from tokenization_worker.messages.commands import tokjob
+from tokenization_worker.messages.counts import counted_sizes
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -166,7 +167,7 @@ def describe_training(event: Event, elapsed_s: float) -> str:
             return (
                 f"plan       {counted(event.files, 'file')}  {short_bytes(event.stored_bytes)} stored  "
                 f"{counted(event.ranges, 'range')}{done}  pattern {printable(event.pattern)}{how}  "
-                f"{event.vocab_size:,} tokens"
+                f"{counted_sizes(event.vocab_sizes)}"
             )
         case CountsMerged():
             return (
@@ -195,15 +196,18 @@ def _describe_end(event: TrainingFinished, elapsed_s: float) -> str:
     if event.is_counts_only:
         lines.append(f"           {uri}/counts.npz   the same command without --until counts trains from it")
         return "\n".join(lines)
-    flags = ("--tokenizer", f"{event.uri}/tokenizer.json", "--tokenizer.delimiter.token", event.delimiter)
-    lines += [
-        f"           {uri}/tokenizer.json   {event.vocab_size:,} tokens. For a job:",
-        "tokenizer:",
-        f"  uri: {_quoted(f'{event.uri}/tokenizer.json')}",
-        f"  fingerprint: {event.fingerprint}",
-        f"  delimiter: {{token: {_quoted(event.delimiter)}}}",
-        f"           or: {printable(tokjob('run', '--source', 'FILES', '--output', 'FOLDER', *flags))}",
-    ]
+    is_one = len(event.tokenizers) == 1
+    lines.append(f"           For a job{'' if is_one else ', one of'}:")
+    for made in event.tokenizers:
+        lines += [
+            f"# {made.vocab_size:,} tokens",
+            "tokenizer:",
+            f"  uri: {_quoted(made.uri)}",
+            f"  fingerprint: {made.fingerprint}",
+            f"  delimiter: {{token: {_quoted(event.delimiter)}}}",
+        ]
+    flags = ("--tokenizer", event.tokenizers[-1].uri, "--tokenizer.delimiter.token", event.delimiter)
+    lines.append(f"           or: {printable(tokjob('run', '--source', 'FILES', '--output', 'FOLDER', *flags))}")
     return "\n".join(lines)
 
 

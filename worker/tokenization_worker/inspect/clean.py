@@ -15,6 +15,7 @@ from tokenization_worker.output.index import ForeignIndex, not_an_output, not_ow
 from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.own_files import Sorted, sort_own, sort_shards
 from tokenization_worker.output.plan_file import read_naming
+from tokenization_worker.output.training_claim import find_claim
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, judge
 from tokenization_worker.storage.base import Entry, NotFound, Store
@@ -74,7 +75,7 @@ def _clean_training(store: Store, *, dry_run: bool, force: bool) -> Cleaned:
         )
     _require_idle(store, force=force)
     own = sort_own(store, list(store.list(layout.OWN)))
-    written = [entry for path in layout.TRAINED if (entry := store.stat(path)) is not None]
+    written = [entry for path in _written_paths(store) if (entry := store.stat(path)) is not None]
     removed = [*written, *own.ours]
     if not dry_run:
         delete_all(store, [entry for entry in removed if entry.path != layout.PLAN])
@@ -82,6 +83,15 @@ def _clean_training(store: Store, *, dry_run: bool, force: bool) -> Cleaned:
         store.close_scratch()
         _remove_empty_folders(store, removed)
     return Cleaned(removed, tuple((entry.path, reason) for entry, reason in own.foreign), shards_stay=False)
+
+
+def _written_paths(store: Store) -> list[str]:
+    """What an unfinished training may have written beside `_tokenization/`."""
+    try:
+        claim = find_claim(store)
+    except DataError:  # its files are not known: they stay
+        claim = None
+    return [*layout.COUNTED, *layout.export_paths([] if claim is None else claim["folders"])]
 
 
 def _read_naming(store: Store) -> Naming | None:

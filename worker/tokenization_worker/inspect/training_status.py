@@ -31,7 +31,7 @@ class TrainingStatus:
     ranges: int = 0
     ranges_done: int = 0
     is_merged: bool = False
-    vocab_size: int = 0
+    vocab_sizes: tuple[int, ...] = ()
     counts_digest: str = ""
     next_step: str = ""
     reason: str = ""
@@ -44,17 +44,22 @@ def read_training_status(uri: str | os.PathLike[str]) -> TrainingStatus | None:
     if holds_training_index(store):
         index = read_training_index(store)
         if index is not None:
-            tokenizer, counts = index["tokenizer"], index["counts"]
+            tokenizers, counts = index["tokenizers"], index["counts"]
             return TrainingStatus(
                 store.uri,
                 "Complete",
                 is_merged=True,
-                vocab_size=tokenizer["vocabularySize"],
+                vocab_sizes=tuple(each["vocabularySize"] for each in tokenizers),
                 counts_digest=counts["digest"],
-                next_step=f"name {store.uri}/{layout.TOKENIZER} in the tokenizer.uri of a job",
+                next_step=f"name {_choice(store, [each['file'] for each in tokenizers])} in the tokenizer.uri of a job",
             )
     plan = find_unfinished_training(store)
     return None if plan is None else _unfinished(store, plan.n_ranges)
+
+
+def _choice(store: Store, files: list[str]) -> str:
+    """The files that a job may name."""
+    return " or ".join(f"{store.uri}/{file}" for file in files)
 
 
 def holds_training_index(store: Store) -> bool:

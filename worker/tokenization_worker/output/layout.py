@@ -43,8 +43,12 @@ TOKENIZER = "tokenizer.json"
 COUNTS = "counts.npz"
 HOLDOUT = "holdout.jsonl.zst"
 RANKS = "ranks.tiktoken"
-TRAINED = (TOKENIZER, RANKS, COUNTS, HOLDOUT)
-"""What a training writes beside its index."""
+VOCABULARY = "vocab.json"
+MERGES = "merges.txt"
+EXPORTS = (TOKENIZER, RANKS, VOCABULARY, MERGES)
+"""The files of one trained tokenizer."""
+COUNTED = (COUNTS, HOLDOUT)
+"""What a training has counted, and held out."""
 
 FORMAT_PLACEHOLDER = "{format}"
 
@@ -125,6 +129,11 @@ def counted_receipt_path(range_id: int) -> str:
 
 def merged_receipt_path() -> str:
     return f"{epoch_ledger(0)}{MERGED_RECEIPTS}{0:08d}.json"
+
+
+def export_paths(folders: Iterable[str]) -> list[str]:
+    """The files of trained tokenizers, in folders that are "" or end with a slash."""
+    return [f"{folder}{name}" for folder in folders for name in EXPORTS]
 
 
 def training_claim_path() -> str:

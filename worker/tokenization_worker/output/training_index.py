@@ -15,9 +15,10 @@ FORMAT_VERSION = 1
 
 
 class TrainedTokenizer(TypedDict):
-    """The tokenizer. `merges`: as many as the vocabulary has beside bytes and special tokens. `pattern` and
-    `specialTokens`: what a rank file needs beside it."""
+    """One tokenizer. `file`: which a job names. `merges`: as many as the vocabulary has beside bytes and special
+    tokens. `pattern` and `specialTokens`: what a rank file needs beside it."""
 
+    file: str
     vocabularySize: int
     merges: int
     fingerprint: str
@@ -70,7 +71,7 @@ class TrainingIndex(TypedDict):
     kind: str
     dataKey: str
     data: dict[str, Any]
-    tokenizer: TrainedTokenizer
+    tokenizers: list[TrainedTokenizer]
     counts: CountsFacts
     documents: DocumentFacts
     files: dict[str, FileFacts]
@@ -111,7 +112,8 @@ def _parse(store: Store, data: bytes) -> TrainingIndex:
                 f"{store.uri}/{layout.INDEX} has format version {version}; this program reads version {FORMAT_VERSION}",
                 next_step="use the version of this program that wrote it",
             )
-        for name in ("tokenizer", "counts", "documents", "files", "run"):
-            if not isinstance(fields[name], dict):
-                raise TypeError(f"{name} is of type {type(fields[name]).__name__}, expected dict")
+        expected = {"tokenizers": list, **dict.fromkeys(("counts", "documents", "files", "run"), dict)}
+        for name, kind in expected.items():
+            if not isinstance(fields[name], kind):
+                raise TypeError(f"{name} is of type {type(fields[name]).__name__}, expected {kind.__name__}")
     return cast(TrainingIndex, fields)

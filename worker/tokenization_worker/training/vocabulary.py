@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,10 @@ class Vocabulary:
     merges: NDArray[np.int32]
     special_tokens: tuple[str, ...]
     bytes_first: bool = False
+
+    def cut(self, n_merges: int) -> Vocabulary:
+        """The vocabulary of the first merges alone."""
+        return replace(self, merges=self.merges[:n_merges])
 
     def text(self, merge: int) -> bytes:
         """The bytes of the token that a merge makes."""
@@ -87,14 +91,34 @@ class Vocabulary:
 
     def to_tokenizer_json(self, pre_tokenizer: dict[str, Any]) -> bytes:
         """A file as the library tokenizers reads it."""
+        vocabulary, specials = self._named_ids(), self.special_ids()
+        if self.bytes_first:  # among the others: the library numbers those that are not in the vocabulary behind it
+            vocabulary = _by_id({**vocabulary, **specials})
+        return _dump(vocabulary, self._named_merges(), specials, pre_tokenizer)
+
+    def to_vocab_json(self) -> bytes:
+        """The names of all tokens, special ones included, with their ids: GPT-2's `vocab.json`."""
+        vocabulary = _by_id({**self._named_ids(), **self.special_ids()})
+        return json.dumps(vocabulary, ensure_ascii=False).encode() + b"\n"
+
+    def to_merges_txt(self) -> bytes:
+        """A line for each merge, in order: GPT-2's `merges.txt`."""
+        lines = ["#version: 0.2", *(f"{left} {right}" for left, right in self._named_merges())]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def _named_ids(self) -> dict[str, int]:
         names = self.names()
         vocabulary = dict(zip(names, self.ids(), strict=True))
         assert len(vocabulary) == len(names), "no two merges make the same text: the first one would have made both"
-        specials = self.special_ids()
-        if self.bytes_first:  # among the others: the library numbers those that are not in the vocabulary behind it
-            vocabulary = dict(sorted({**vocabulary, **specials}.items(), key=lambda item: item[1]))
-        merges = [[names[left], names[right]] for left, right in self.merges.tolist()]
-        return _dump(vocabulary, merges, specials, pre_tokenizer)
+        return vocabulary
+
+    def _named_merges(self) -> list[list[str]]:
+        names = self.names()
+        return [[names[left], names[right]] for left, right in self.merges.tolist()]
+
+
+def _by_id(vocabulary: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(vocabulary.items(), key=lambda item: item[1]))
 
 
 def _dump(

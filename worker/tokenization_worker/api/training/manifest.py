@@ -14,7 +14,7 @@ from tokenization_worker.api.metadata import JobMeta
 from tokenization_worker.api.output import OutputUri
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.tokenizer import TokenText
-from tokenization_worker.api.types.fields import BYTE_TOKENS, LimitValue, Quantity, VocabularySize, require_sign
+from tokenization_worker.api.types.fields import BYTE_TOKENS, LimitValue, Quantity, VocabularySizes, require_sign
 from tokenization_worker.api.types.model import Rule, SpecBlock
 
 _HOLDOUT = r"^([0-9]{1,2}(\.[0-9]{1,12})?)%$"
@@ -65,14 +65,16 @@ class TrainedTokenizer(SpecBlock):
         ),
         Rule(
             f"the {BYTE_TOKENS} bytes and specialTokens need more tokens than vocabSize has: raise vocabSize",
-            cel=f"self.vocabSize >= {BYTE_TOKENS} + size(self.specialTokens)",
-            holds=lambda t: t.vocab_size >= BYTE_TOKENS + len(t.special_tokens),
+            cel=None,
+            holds=lambda t: t.vocab_sizes[0] >= BYTE_TOKENS + len(t.special_tokens),
             field="vocabSize",
         ),
     )
 
-    vocab_size: VocabularySize = Field(
-        description="How many tokens the tokenizer has: 256 bytes, merges, and specialTokens.", examples=[32000]
+    vocab_size: VocabularySizes = Field(
+        description="How many tokens the tokenizer has: 256 bytes, merges, and specialTokens. A list, such as [8000, "
+        "16000, 32000], gives a tokenizer of each size, in a folder of that name.",
+        examples=[32000],
     )
     pattern: TrainingPattern | None = Field(
         default=None,
@@ -114,6 +116,11 @@ class TrainedTokenizer(SpecBlock):
         "bytes).",
         examples=["LargestText"],
     )
+
+    @property
+    def vocab_sizes(self) -> tuple[int, ...]:
+        """All sizes, the smallest first."""
+        return tuple(self.vocab_size) if isinstance(self.vocab_size, list) else (self.vocab_size,)
 
 
 class TrainingOutput(SpecBlock):

@@ -19,7 +19,8 @@ from tokenization_worker.api.types.quantities import Limit, parse_percentage, pa
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What a training is asked for. `pattern`: the name of a pattern, which `regex` stands in place of."""
+    """What a training is asked for. `pattern`: the name of a pattern, which `regex` stands in place of. `vocab_sizes`:
+    ascending; `has_folders`: each size has a folder of its own, since a list was asked for."""
 
     source: SourceSpec
     max_document_bytes: int
@@ -27,15 +28,24 @@ class TrainingData:
     pattern: TrainingPattern
     regex: str | None
     special_tokens: tuple[str, ...]
-    vocab_size: int
+    vocab_sizes: tuple[int, ...]
+    has_folders: bool
     layout: TokenLayout
     ties: Ties
     output_uri: str
 
+    def n_merges(self, vocab_size: int) -> int:
+        """How many merges fill a vocabulary."""
+        return vocab_size - BYTE_TOKENS - len(self.special_tokens)
+
+    def folder(self, vocab_size: int) -> str:
+        """Where the files of one size are, below the output; "": beside the index."""
+        return f"{vocab_size}/" if self.has_folders else ""
+
     @property
-    def n_merges(self) -> int:
-        """How many merges fill the vocabulary."""
-        return self.vocab_size - BYTE_TOKENS - len(self.special_tokens)
+    def asked_sizes(self) -> int | list[int]:
+        """The sizes as they were asked for."""
+        return list(self.vocab_sizes) if self.has_folders else self.vocab_sizes[0]
 
     @property
     def holdout_end(self) -> int:
@@ -62,7 +72,7 @@ class TrainingData:
     @property
     def training_key(self) -> str:
         """The key of all that was asked for."""
-        how = {"vocabSize": self.vocab_size, "layout": self.layout.value, "ties": self.ties.value}
+        how = {"vocabSize": self.asked_sizes, "layout": self.layout.value, "ties": self.ties.value}
         return key_of("training", {**self._asked(), **how})
 
     def _asked(self) -> dict[str, object]:
@@ -80,7 +90,8 @@ def resolve_training(training: TokenizerTraining) -> TrainingData:
         pattern=spec.tokenizer.pattern or TrainingPattern.GPT2,
         regex=spec.tokenizer.regex,
         special_tokens=tuple(spec.tokenizer.special_tokens),
-        vocab_size=spec.tokenizer.vocab_size,
+        vocab_sizes=spec.tokenizer.vocab_sizes,
+        has_folders=isinstance(spec.tokenizer.vocab_size, list),
         layout=spec.tokenizer.layout,
         ties=spec.tokenizer.ties,
         output_uri=resolve_output_uri(spec.output.uri, None),

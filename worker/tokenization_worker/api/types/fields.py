@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, Strict, StringConstraints, WithJsonSchema
@@ -133,12 +134,37 @@ KubernetesObject = Annotated[
 """A part of a Pod that is passed on as it is: the API server checks it when it tries the Pods of a job."""
 
 BYTE_TOKENS = 256
+_LEAST_TOKENS = BYTE_TOKENS + 1
 _MOST_TOKENS = 2**24
-VocabularySize = Annotated[
-    int,
-    Strict(),
-    Field(ge=BYTE_TOKENS + 1, le=_MOST_TOKENS),
-    BeforeValidator(_counted),
-    int_or_string(QUANTITY_PATTERN, BYTE_TOKENS + 1, COUNT_MESSAGE, _MOST_TOKENS),
+_MOST_SIZES = 8
+
+
+def _sized(value: Any) -> int:
+    """One size of a vocabulary, as a number."""
+    size = _counted(value)
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise PydanticCustomError(RULE_ERROR, COUNT_MESSAGE)
+    if not _LEAST_TOKENS <= size <= _MOST_TOKENS:
+        raise PydanticCustomError(
+            RULE_ERROR, f"a vocabulary has at least {_LEAST_TOKENS} and at most {_MOST_TOKENS} tokens"
+        )
+    return size
+
+
+def _sized_or_listed(value: Any) -> int | list[int]:
+    """One size, or an ascending list of sizes."""
+    if not isinstance(value, list):
+        return _sized(value)
+    sizes = [_sized(each) for each in value]
+    if not 1 <= len(sizes) <= _MOST_SIZES:
+        raise PydanticCustomError(RULE_ERROR, f"write one size, or a list of 1 to {_MOST_SIZES} sizes")
+    if any(one >= next_one for one, next_one in pairwise(sizes)):
+        raise PydanticCustomError(RULE_ERROR, f"write each size once, the smallest first: {sorted(set(sizes))}")
+    return sizes
+
+
+VocabularySizes = Annotated[
+    int | list[int],
+    BeforeValidator(_sized_or_listed),
 ]
-"""Of a tokenizer that is trained: tokens, special ones included."""
+"""Of a tokenizer that is trained: tokens, special ones included. Read as numbers, whatever the form."""

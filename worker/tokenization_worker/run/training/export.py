@@ -1,15 +1,19 @@
 """Writes the files of a tokenizer, each held against its own library before it counts.
 
-All must give equal ids. Ranks are left out where they cannot: tiktoken merges by the joined text, the merges of a
-tokenizer.json by the pair; and an expression of the user's may mean something else to tiktoken.
+All must give equal ids. A file that cannot is left out: tiktoken merges by the joined text, the merges of a
+tokenizer.json by the pair; an expression of the user's may mean something else to tiktoken; and in `merges.txt` a line
+that begins with `#version` is no merge.
 """
 
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import tiktoken
@@ -19,6 +23,7 @@ from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
 from tokenization_worker.api.training.resolve import TrainingData
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Warned, Watcher
+from tokenization_worker.messages.counts import listed
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import place_bytes
 from tokenization_worker.output.training_index import FileFacts
@@ -34,31 +39,50 @@ _HELD_OUT = 200
 """Documents of the holdout that are encoded."""
 
 
-def write_tokenizer(
-    store: Store, data: TrainingData, vocabulary: Vocabulary, watch: Watcher
-) -> tuple[Tokenizer, dict[str, FileFacts]]:
-    """Write `tokenizer.json` and `ranks.tiktoken`; the tokenizer as a job loads it, and the facts of the files."""
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A tokenizer as a job loads it, from `file`, and the facts of all its files."""
+
+    tokenizer: Tokenizer
+    file: str
+    files: dict[str, FileFacts]
+
+
+def write_tokenizer(store: Store, data: TrainingData, vocabulary: Vocabulary, folder: str, watch: Watcher) -> Exported:
+    """Write all files of one tokenizer into `folder`, "" or with a slash at its end."""
     content = vocabulary.to_tokenizer_json(describe_pattern(data.pattern, data.regex))
     library = tokenizers.Tokenizer.from_str(content.decode())
-    library.encode_special_tokens = True  # as a job does: text that spells one stays text
     texts = [*_soups(vocabulary), *_held_out(store)]
-    ids = [library.encode(text, add_special_tokens=False).ids for text in texts]
+    ids = _encode(library, texts)
     _require_lossless(library, texts, ids)
-    files = {layout.TOKENIZER: _place(store, layout.TOKENIZER, content)}
-    why_not = _difference_of_ranks(data, vocabulary, texts, ids)
-    if why_not:
-        watch(Warned(f"{layout.RANKS} is left out: {why_not}"))
-    else:
-        files[layout.RANKS] = _place(store, layout.RANKS, vocabulary.to_ranks())
+    contents = {layout.TOKENIZER: content}
+    ranks = {layout.RANKS: vocabulary.to_ranks()}
+    merges = {layout.VOCABULARY: vocabulary.to_vocab_json(), layout.MERGES: vocabulary.to_merges_txt()}
+    for exports, why_not in (
+        (ranks, _difference_of_ranks(data, vocabulary, texts, ids)),
+        (merges, _difference_of_merges(library, merges, texts, ids)),
+    ):
+        if why_not:
+            watch(Warned(f"{listed([f'{folder}{name}' for name in exports])} left out: {why_not}"))
+        else:
+            contents |= exports
+    files = {f"{folder}{name}": _place(store, f"{folder}{name}", each) for name, each in contents.items()}
+    file = f"{folder}{layout.TOKENIZER}"
     spec = TokenizerSpec(
         name=None,
-        uri=f"{store.uri}/{layout.TOKENIZER}",
+        uri=f"{store.uri}/{file}",
         pattern=None,
         special_tokens=(),
         delimiter_token=data.special_tokens[0],
         delimiter_position=DelimiterPosition.BEFORE,
     )
-    return load_tokenizer(spec), files
+    return Exported(load_tokenizer(spec), file, files)
+
+
+def _encode(library: Any, texts: list[str]) -> list[list[int]]:
+    """The ids of each text, as a job takes them: text that spells a special token stays text."""
+    library.encode_special_tokens = True
+    return [library.encode(text, add_special_tokens=False).ids for text in texts]
 
 
 def _place(store: Store, path: str, content: bytes) -> FileFacts:
@@ -67,13 +91,14 @@ def _place(store: Store, path: str, content: bytes) -> FileFacts:
 
 
 def _soups(vocabulary: Vocabulary) -> Iterator[str]:
-    """Texts of random tokens; and of characters with every byte that UTF-8 has in its first two places."""
+    """Texts of random tokens, and of characters with every byte that UTF-8 has."""
     numbers = random.Random(0)
     texts = vocabulary.texts()
     for _ in range(_SOUPS):
         yield b"".join(numbers.choices(texts, k=6)).decode("utf-8", "ignore")
-    for point in (*range(0x250), 0x3042, 0x65E5, 0xFFFD, 0x1F600):
-        yield f"a{chr(point)} {chr(point)}{chr(point)}1"
+    for point in (*range(0x800), *range(0x800, 0x10000, 0x800), *range(0x10000, 0x110000, 0x10000)):
+        if not 0xD800 <= point < 0xE000:
+            yield f"a{chr(point)} {chr(point)}{chr(point)}1"
 
 
 def _held_out(store: Store) -> list[str]:
@@ -110,5 +135,21 @@ def _difference_of_ranks(data: TrainingData, vocabulary: Vocabulary, texts: list
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         return f"tiktoken refuses it: {error}"
-    wrong = next((text for text, mine, theirs in zip(texts, found, ids, strict=True) if mine != theirs), None)
-    return "" if wrong is None else f"tiktoken gives other ids for {wrong[:60]!r}"
+    return _difference("tiktoken gives", texts, found, ids)
+
+
+def _difference_of_merges(library: Any, merges: dict[str, bytes], texts: list[str], ids: list[list[int]]) -> str:
+    """Why `vocab.json` and `merges.txt` would not give the same ids, in words; "" where they do."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name in merges]
+        for path, content in zip(paths, merges.values(), strict=True):
+            path.write_bytes(content)
+        from_files = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(*map(str, paths)))
+    from_files.pre_tokenizer = library.pre_tokenizer
+    return _difference("they give", texts, _encode(from_files, texts), ids)
+
+
+def _difference(giver: str, texts: list[str], found: list[list[int]], expected: list[list[int]]) -> str:
+    """The first text whose ids differ, in words; "" where none do."""
+    wrong = next((text for text, mine, other in zip(texts, found, expected, strict=True) if mine != other), None)
+    return "" if wrong is None else f"{giver} other ids for {wrong[:60]!r}"

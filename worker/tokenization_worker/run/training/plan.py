@@ -13,9 +13,10 @@ from tokenization_worker.api.training.resolve import TrainingData
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.messages.commands import tokjob
+from tokenization_worker.messages.counts import counted_sizes
 from tokenization_worker.output import layout
-from tokenization_worker.output.create_only import create_record
 from tokenization_worker.output.plan_file import Plan, read_any_plan, write_plan
+from tokenization_worker.output.training_claim import create_claim, find_claim
 from tokenization_worker.output.training_index import TrainingIndex, read_training_index
 from tokenization_worker.pipelines.train.count_task import require_same_library
 from tokenization_worker.planning.groups.files import list_files
@@ -69,14 +70,16 @@ def require_files(store: Store, index: TrainingIndex) -> None:
 
 
 def claim_output(store: Store, data: TrainingData) -> None:
-    """Raise where another training from the same counts has begun to write its tokenizer."""
-    mine = {"trainingKey": data.training_key, "vocabSize": data.vocab_size}
-    found = create_record(store, layout.training_claim_path(), mine)
+    """Raise where another training from the same counts has begun to write its tokenizers, or a file of another program
+    is in the way."""
+    if find_claim(store) is None:
+        _refuse_files(store, data)
+    found = create_claim(store, data.training_key, {size: data.folder(size) for size in data.vocab_sizes})
     if found["trainingKey"] != data.training_key:
         raise ChangedError(
             "OutputConflict",
-            f"{store.uri}: another training from these counts, of {found['vocabSize']:,} tokens, writes its tokenizer "
-            "there, or was stopped while it did",
+            f"{store.uri}: another training from these counts, of {counted_sizes(found['vocabSizes'])}, writes there, "
+            "or was stopped while it did",
             next_step="train at another output.uri; or, if you do not want the other one and it is not finished: "
             f"{tokjob('clean', store.uri)}",
         )
@@ -93,9 +96,9 @@ def plan_training(
     plan = read_any_plan(store)
     if plan is not None:
         return PlannedTraining(_require_same(store, plan, data, library, watch), adopted=True)
-    _refuse_place(store)
+    _refuse_place(store, data)
     files = list_files(data)
-    refuse_overlap(data.output_uri, [*layout.TRAINED, layout.INDEX], data.source.uris, files)
+    refuse_overlap(data.output_uri, [*layout.COUNTED, *_paths(data), layout.INDEX], data.source.uris, files)
     _check_source(data, limits, files, watch)
     mine = _make_plan(data, limits, files, count_slots(), library)
     written = write_plan(store, mine)
@@ -117,7 +120,7 @@ def asked_of(data: TrainingData) -> dict[str, object]:
         "tokenizer.pattern": data.pattern.value if data.regex is None else None,
         "tokenizer.regex": data.regex,
         "tokenizer.specialTokens": list(data.special_tokens),
-        "tokenizer.vocabSize": data.vocab_size,
+        "tokenizer.vocabSize": data.asked_sizes,
         "tokenizer.layout": data.layout.value,
         "tokenizer.ties": data.ties.value,
     }
@@ -185,10 +188,20 @@ def _in_words(name: str, value: object) -> str:
     return f"{float(Fraction(value) * 100):g}%" if name == "holdout" and isinstance(value, str) else repr(value)
 
 
-def _refuse_place(store: Store) -> None:
+def _paths(data: TrainingData) -> list[str]:
+    """The files of all tokenizers."""
+    return layout.export_paths(map(data.folder, data.vocab_sizes))
+
+
+def _refuse_place(store: Store, data: TrainingData) -> None:
     """Raise where no new training may begin: inside another output, or over a file that is no training's."""
     refuse_nested_output(store)
-    for path in layout.TRAINED:
+    _refuse_files(store, data, *layout.COUNTED)
+
+
+def _refuse_files(store: Store, data: TrainingData, *more: str) -> None:
+    """Raise where a file stands at the place of one of a tokenizer, or of `more`."""
+    for path in (*more, *_paths(data)):
         if store.stat(path) is not None:
             raise ChangedError(
                 "OutputConflict",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 
 from tokenization_worker.api.arguments import require_processes
 from tokenization_worker.api.resolve import RunLimits
@@ -23,6 +22,7 @@ from tokenization_worker.events import (
     CountsMerged,
     MergesMade,
     Preparing,
+    TokenizerMade,
     TrainingFinished,
     TrainingPlanned,
     Warned,
@@ -30,19 +30,15 @@ from tokenization_worker.events import (
     ignore,
 )
 from tokenization_worker.output import layout
-from tokenization_worker.output.index import TRAINING_KIND
 from tokenization_worker.output.last_failure import forget_failure, recording_failure
 from tokenization_worker.output.ledger.ledger import read_ledger
 from tokenization_worker.output.plan_file import Plan, read_any_plan
 from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.training_index import (
-    FORMAT_VERSION,
     CountsFacts,
     DocumentFacts,
     TrainedTokenizer,
     TrainingIndex,
-    TrainingRun,
-    write_training_index,
 )
 from tokenization_worker.pipelines.train.count_task import CountContext
 from tokenization_worker.pipelines.train.merge_task import read_merged
@@ -52,13 +48,13 @@ from tokenization_worker.pipelines.train.totals import Totals
 from tokenization_worker.processes import default_processes, free_memory
 from tokenization_worker.readers.document_batch import ReadOptions
 from tokenization_worker.run.discard import discard_corrupt_records
-from tokenization_worker.run.training.export import write_tokenizer
-from tokenization_worker.run.training.plan import asked_of, claim_output, find_finished, plan_training, require_files
+from tokenization_worker.run.training.commit import commit_training
+from tokenization_worker.run.training.plan import find_finished, plan_training, require_files
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.schemes import scheme_of
 from tokenization_worker.training.merging import MOST_BYTES, Trainer, memory_needed
-from tokenization_worker.training.patterns import has_exact_splitter, library_cut, library_version, pattern_text
+from tokenization_worker.training.patterns import has_exact_splitter, library_cut, library_version
 from tokenization_worker.training.pieces import Pieces
 from tokenization_worker.training.vocabulary import Vocabulary, byte_ids
 
@@ -118,9 +114,9 @@ def train_tokenizer(
             documents = _document_facts(work, totals)
             counts = CountsFacts(pieces=receipt.pieces, distinct=receipt.distinct, digest=receipt.digest)
             if options.until_counts:
-                return _finished(store, documents, counts, None, data.special_tokens[0], already=False)
+                return _finished(store, documents, counts, [], data.special_tokens[0], already=False)
             vocabulary = _train(_read_counts(store, receipt), data, on_progress, should_stop)
-            index = _write(store, data, work, documents, counts, vocabulary, on_progress)
+            index = commit_training(store, data, work.plan, documents, counts, vocabulary, on_progress)
     remove_scratch(store)
     return _describe(store, index, already=False)
 
@@ -167,7 +163,7 @@ def _planned_event(data: TrainingData, work: CountingWork, *, adopted: bool) -> 
         stored_bytes=sum(file.size for file in work.plan.files),
         ranges=work.plan.n_ranges,
         ranges_done=len(work.ledger.receipts(COUNTED)),
-        vocab_size=data.vocab_size,
+        vocab_sizes=data.vocab_sizes,
         pattern=_pattern_words(data),
         is_compiled=work.context.is_compiled,
         adopted=adopted,
@@ -192,11 +188,15 @@ def _read_counts(store: Store, receipt: MergeReceipt) -> Pieces:
 
 
 def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Callable[[], bool]) -> Vocabulary:
-    """All merges of the vocabulary. Raises `SpecError("VocabTooLarge")` where the text has not so many."""
+    """All merges of the largest vocabulary; a smaller one has the first of them.
+
+    Raises `SpecError("VocabTooLarge")` where the text has not so many.
+    """
     _require_memory(pieces)
     bytes_first = data.layout is TokenLayout.BYTES_FIRST
-    ids = byte_ids(bytes_first=bytes_first)
-    trainer = Trainer(pieces, ids, data.n_merges, largest_text=data.ties is Ties.LARGEST_TEXT)
+    ids, vocab_size = byte_ids(bytes_first=bytes_first), data.vocab_sizes[-1]
+    n_merges = data.n_merges(vocab_size)
+    trainer = Trainer(pieces, ids, n_merges, largest_text=data.ties is Ties.LARGEST_TEXT)
     while not trainer.is_finished:
         if should_stop():
             raise Stopped
@@ -205,12 +205,12 @@ def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Call
         if n_made:
             made = Vocabulary(trainer.merges, data.special_tokens, bytes_first)
             text = made.text(n_made - 1).decode("utf-8", "backslashreplace")
-            watch(MergesMade(n_made, data.n_merges, text, int(trainer.counts[-1])))
-    if len(trainer.merges) < data.n_merges:
-        most = data.vocab_size - data.n_merges + len(trainer.merges)
+            watch(MergesMade(n_made, n_merges, text, int(trainer.counts[-1])))
+    if len(trainer.merges) < n_merges:
+        most = vocab_size - n_merges + len(trainer.merges)
         raise SpecError(
             "VocabTooLarge",
-            f"tokenizer.vocabSize: the text has pairs for {most:,} tokens, {data.vocab_size:,} are asked for",
+            f"tokenizer.vocabSize: the text has pairs for {most:,} tokens, {vocab_size:,} are asked for",
             next_step=f"ask for {most:,} or fewer, or give more text; the counts are kept",
         )
     vocabulary = Vocabulary(trainer.merges, data.special_tokens, bytes_first)
@@ -244,44 +244,6 @@ def _require_memory(pieces: Pieces) -> None:
         )
 
 
-def _write(
-    store: Store,
-    data: TrainingData,
-    work: CountingWork,
-    documents: DocumentFacts,
-    counts: CountsFacts,
-    vocabulary: Vocabulary,
-    watch: Watcher,
-) -> TrainingIndex:
-    claim_output(store, data)
-    tokenizer, files = write_tokenizer(store, data, vocabulary, watch)
-    index = TrainingIndex(
-        formatVersion=FORMAT_VERSION,
-        kind=TRAINING_KIND,
-        dataKey=work.plan.data_key,
-        data=work.plan.data,
-        tokenizer=TrainedTokenizer(
-            vocabularySize=data.vocab_size,
-            merges=data.n_merges,
-            fingerprint=tokenizer.fingerprint,
-            delimiter=data.special_tokens[0],
-            pattern=pattern_text(data.pattern, data.regex),
-            specialTokens=vocabulary.special_ids(),
-        ),
-        counts=counts,
-        documents=documents,
-        files=files,
-        run=TrainingRun(
-            countingKey=data.counting_key,
-            trainingKey=data.training_key,
-            planId=work.plan.plan_id,
-            asked=asked_of(data),
-            libraries={name: version(name) for name in ("numba", "numpy", "tiktoken", "tokenizers")},
-        ),
-    )
-    return write_training_index(store, index)
-
-
 def _document_facts(work: CountingWork, totals: Totals) -> DocumentFacts:
     dropped = {each.file for receipt in work.ledger.receipts(COUNTED).values() for each in receipt.dropped}
     return DocumentFacts(
@@ -299,18 +261,20 @@ def _finished(
     store: Store,
     documents: DocumentFacts,
     counts: CountsFacts,
-    tokenizer: TrainedTokenizer | None,
+    tokenizers: list[TrainedTokenizer],
     delimiter: str,
     *,
     already: bool,
 ) -> TrainingFinished:
-    """The end; `tokenizer` None: of the counts alone."""
+    """The end; `tokenizers` empty: of the counts alone."""
     return TrainingFinished(
         uri=store.uri,
         already=already,
-        is_counts_only=tokenizer is None,
-        vocab_size=0 if tokenizer is None else tokenizer["vocabularySize"],
-        fingerprint="" if tokenizer is None else tokenizer["fingerprint"],
+        is_counts_only=not tokenizers,
+        tokenizers=tuple(
+            TokenizerMade(f"{store.uri}/{each['file']}", each["vocabularySize"], each["fingerprint"])
+            for each in tokenizers
+        ),
         delimiter=delimiter,
         documents_read=documents["read"],
         documents_counted=documents["counted"],
@@ -326,5 +290,6 @@ def _finished(
 
 
 def _describe(store: Store, index: TrainingIndex, *, already: bool) -> TrainingFinished:
-    tokenizer = index["tokenizer"]
-    return _finished(store, index["documents"], index["counts"], tokenizer, tokenizer["delimiter"], already=already)
+    tokenizers = index["tokenizers"]
+    delimiter = tokenizers[0]["delimiter"]
+    return _finished(store, index["documents"], index["counts"], tokenizers, delimiter, already=already)
