@@ -96,10 +96,8 @@ def count_nodes_of_equal_training(mixed: Corpus, folder: Path, *on_ray: str) -> 
     for name, more in (("here", ("--processes", "1")), ("ray", on_ray)):
         done = run_command([str(TOKJOB), *flags, "--output", str(folder / name), *more])
         assert done.returncode == 0, done.stderr
-    tokenizers = [
-        f"{size}/{name}" for size in (400, 500) for name in ("tokenizer.json", "ranks.tiktoken", "merges.txt")
-    ]
-    for name in (*tokenizers, "counts.npz", "holdout.jsonl.zst"):
+    exports = [f"{size}/{name}" for size in (400, 500) for name in ("tokenizer.json", "ranks.tiktoken", "merges.txt")]
+    for name in (*exports, "counts.npz", "holdout.jsonl.zst", "report.json"):
         assert (folder / "ray" / name).read_bytes() == (folder / "here" / name).read_bytes()
     return len({receipt["node"] for receipt in receipts(folder / "ray", "counted")})
 

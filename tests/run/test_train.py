@@ -157,7 +157,7 @@ def test_one_digest_for_any_cut_name_process_and_table(
     monkeypatch.setattr(count_task.CountContext, "__init__", _with_tables(count_task.CountContext.__init__, 50_000))
     spilled = train(source, tmp_path / "spilled", holdout="20%")
     assert {digest} == {small.counts_digest, two.counts_digest, spilled.counts_digest}
-    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
+    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst", "report.json"):
         assert len({(tmp_path / folder / name).read_bytes() for folder in ("out", "small", "two", "spilled")}) == 1
 
 
@@ -206,7 +206,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same(source: Path, tmp_path
             break
         assert process.exitcode == -signal.SIGKILL
     assert kills >= 4
-    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
+    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst", "report.json"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     index = json.loads((tmp_path / "out" / "index.json").read_bytes())
     assert index["counts"]["digest"] == expected.counts_digest

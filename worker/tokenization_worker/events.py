@@ -266,6 +266,22 @@ class MergesMade:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldoutMeasured:
+    """How far the held-out documents are encoded by one of the trained tokenizers, that of `file`."""
+
+    file: str
+    bytes_done: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The report on the trained tokenizers: the fields of report.json."""
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class TokenizerMade:
     """A trained tokenizer. `uri`: of the file that a job names."""
 
@@ -314,6 +330,8 @@ Event = (
     | Counted
     | CountsMerged
     | MergesMade
+    | HoldoutMeasured
+    | Reported
     | TrainingFinished
 )
 Watcher = Callable[[Event], None]

@@ -19,17 +19,21 @@ from tokenization_worker.cli.progress import (
     share_line,
 )
 from tokenization_worker.cli.run_progress import Column, fit
+from tokenization_worker.cli.training_report import report_lines
 from tokenization_worker.events import (
     Counted,
     CountsMerged,
     Event,
+    HoldoutMeasured,
     MergesMade,
     Preparing,
+    Reported,
     TrainingFinished,
     TrainingPlanned,
 )
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.messages.counts import counted_sizes
+from tokenization_worker.output.training_report import parse_report
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -54,7 +58,7 @@ class _Progress:
         self.columns: tuple[Column, ...] = ()
         self._pace = Pace()
 
-    def take(self, event: Counted | MergesMade, elapsed_s: float) -> None:
+    def take(self, event: Counted | MergesMade | HoldoutMeasured, elapsed_s: float) -> None:
         if isinstance(event, Counted):
             self._pace.take(elapsed_s, event.source_bytes)
             self.name, self.done, self.total = "count", event.bytes_done, max(1, event.bytes_total)
@@ -66,6 +70,10 @@ class _Progress:
             )
             if event.ranges_done == event.ranges:
                 self.columns = (Column(0, "merging the counts"),)
+        elif isinstance(event, HoldoutMeasured):
+            self.name, self.done, self.total = "report", event.bytes_done, max(1, event.bytes_total)
+            done = f"{short_bytes(event.bytes_done)} of {short_bytes(event.bytes_total)} held out"
+            self.columns = (Column(0, f"{done}, by {event.file}"),)
         else:
             self.name, self.done, self.total = "train", event.merges_done, max(1, event.merges)
             last = event.last if len(event.last) <= _LAST_SHOWN else f"{event.last[:_LAST_SHOWN]}..."
@@ -86,7 +94,7 @@ class _PlainDisplay:
 
     def __call__(self, event: Event) -> None:
         now = time.monotonic()
-        if not isinstance(event, Counted | MergesMade):
+        if not isinstance(event, Counted | MergesMade | HoldoutMeasured):
             say(describe_training(event, now - self._started), flush=True)
             return
         self._progress.take(event, now - self._started)
@@ -124,11 +132,11 @@ class _TerminalDisplay:
 
     def __call__(self, event: Event) -> None:
         now = time.monotonic()
-        if isinstance(event, Counted | MergesMade):
+        if isinstance(event, Counted | MergesMade | HoldoutMeasured):
             self._progress.take(event, now - self._started)
             self._draw(now)
             return
-        if isinstance(event, TrainingFinished):
+        if isinstance(event, Reported | TrainingFinished):
             self.close()
         line = printable(describe_training(event, now - self._started), "\n\t")
         self._console.print(line, markup=False, soft_wrap=True)
@@ -174,6 +182,8 @@ def describe_training(event: Event, elapsed_s: float) -> str:
                 f"counts     {counted(event.pieces, 'piece')}, {event.distinct:,} different ones, in "
                 f"{short_bytes(event.text_bytes)} of text  {event.digest[:16]}"
             )
+        case Reported():
+            return "\n".join(["", *report_lines(parse_report(event.report)), ""])
         case TrainingFinished():
             return _describe_end(event, elapsed_s)
         case _:

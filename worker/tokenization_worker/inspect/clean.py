@@ -91,7 +91,7 @@ def _written_paths(store: Store) -> list[str]:
         claim = find_claim(store)
     except DataError:  # its files are not known: they stay
         claim = None
-    return [*layout.COUNTED, *layout.export_paths([] if claim is None else claim["folders"])]
+    return [*layout.BESIDE_INDEX, *layout.export_paths([] if claim is None else claim["folders"])]
 
 
 def _read_naming(store: Store) -> Naming | None:

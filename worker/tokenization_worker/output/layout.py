@@ -45,10 +45,11 @@ HOLDOUT = "holdout.jsonl.zst"
 RANKS = "ranks.tiktoken"
 VOCABULARY = "vocab.json"
 MERGES = "merges.txt"
+REPORT = "report.json"
 EXPORTS = (TOKENIZER, RANKS, VOCABULARY, MERGES)
 """The files of one trained tokenizer."""
-COUNTED = (COUNTS, HOLDOUT)
-"""What a training has counted, and held out."""
+BESIDE_INDEX = (COUNTS, HOLDOUT, REPORT)
+"""What a training writes once, whatever the sizes."""
 
 FORMAT_PLACEHOLDER = "{format}"
 

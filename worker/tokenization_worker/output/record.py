@@ -80,6 +80,11 @@ def _next_step(uri: str, path: str) -> str:
             "restore it from a copy, or delete this file and start the same `tokjob run` or `tokjob train` again: it "
             "writes what is lost again from the ledger"
         )
+    if path == layout.REPORT:
+        return (
+            f"restore it from a copy; or delete this file and {layout.INDEX}, and start the same `tokjob train` again: "
+            "it trains again from the counts"
+        )
     if path.startswith(layout.CRASH_VERDICTS):
         return "delete this file and start again, which tests the document again"
     if path.startswith((layout.VERDICTS, layout.LEDGER)):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import version
 
 from tokenization_worker.api.training.resolve import TrainingData
 from tokenization_worker.events import Watcher
+from tokenization_worker.output import layout
 from tokenization_worker.output.index import TRAINING_KIND
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.training_index import (
@@ -18,9 +20,11 @@ from tokenization_worker.output.training_index import (
     TrainingRun,
     write_training_index,
 )
-from tokenization_worker.run.training.export import write_tokenizer
+from tokenization_worker.pipelines.train.holdout import HeldOut, read_held_out
+from tokenization_worker.run.training.export import Exported, place_file, write_tokenizer
 from tokenization_worker.run.training.plan import asked_of, claim_output
-from tokenization_worker.storage.base import Store
+from tokenization_worker.run.training.report import report_on
+from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.training.patterns import pattern_text
 from tokenization_worker.training.vocabulary import Vocabulary
 
@@ -33,14 +37,18 @@ def commit_training(
     counts: CountsFacts,
     vocabulary: Vocabulary,
     watch: Watcher,
+    should_stop: Callable[[], bool],
 ) -> TrainingIndex:
-    """Write the tokenizers, each with the first merges of `vocabulary`, and the index."""
+    """Write the tokenizers, each with the first merges of `vocabulary`, the report, and the index."""
     claim_output(store, data)
+    held_out = _read_held_out(store)
+    made: list[Exported] = []
     tokenizers: list[TrainedTokenizer] = []
     files: dict[str, FileFacts] = {}
     for size in data.vocab_sizes:
         cut = vocabulary.cut(data.n_merges(size))
-        exported = write_tokenizer(store, data, cut, data.folder(size), watch)
+        exported = write_tokenizer(store, data, cut, [each.text for each in held_out], data.folder(size), watch)
+        made.append(exported)
         files.update(exported.files)
         tokenizers.append(
             TrainedTokenizer(
@@ -53,6 +61,9 @@ def commit_training(
                 specialTokens=cut.special_ids(),
             )
         )
+    if held_out:
+        report = report_on(made, held_out, data, documents["textBytes"], watch, should_stop)
+        files[layout.REPORT] = place_file(store, layout.REPORT, report)
     index = TrainingIndex(
         formatVersion=FORMAT_VERSION,
         kind=TRAINING_KIND,
@@ -71,3 +82,11 @@ def commit_training(
         ),
     )
     return write_training_index(store, index)
+
+
+def _read_held_out(store: Store) -> list[HeldOut]:
+    """The documents that are kept of the holdout; none where nothing is held out."""
+    try:
+        return list(read_held_out(store.read(layout.HOLDOUT)))
+    except NotFound:
+        return []

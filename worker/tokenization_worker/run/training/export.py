@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ from tokenization_worker.messages.counts import listed
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import place_bytes
 from tokenization_worker.output.training_index import FileFacts
-from tokenization_worker.pipelines.train.holdout import read_held_out
-from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.base import Store
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.training.patterns import describe_pattern, pattern_text
@@ -48,11 +46,13 @@ class Exported:
     files: dict[str, FileFacts]
 
 
-def write_tokenizer(store: Store, data: TrainingData, vocabulary: Vocabulary, folder: str, watch: Watcher) -> Exported:
-    """Write all files of one tokenizer into `folder`, "" or with a slash at its end."""
+def write_tokenizer(
+    store: Store, data: TrainingData, vocabulary: Vocabulary, held_out: Sequence[str], folder: str, watch: Watcher
+) -> Exported:
+    """Write all files of one tokenizer into `folder`, "" or with a slash at its end. `held_out`: texts to try it on."""
     content = vocabulary.to_tokenizer_json(describe_pattern(data.pattern, data.regex))
     library = tokenizers.Tokenizer.from_str(content.decode())
-    texts = [*_soups(vocabulary), *_held_out(store)]
+    texts = [*_soups(vocabulary), *held_out[:_HELD_OUT]]
     ids = _encode(library, texts)
     _require_lossless(library, texts, ids)
     contents = {layout.TOKENIZER: content}
@@ -66,7 +66,7 @@ def write_tokenizer(store: Store, data: TrainingData, vocabulary: Vocabulary, fo
             watch(Warned(f"{listed([f'{folder}{name}' for name in exports])} left out: {why_not}"))
         else:
             contents |= exports
-    files = {f"{folder}{name}": _place(store, f"{folder}{name}", each) for name, each in contents.items()}
+    files = {f"{folder}{name}": place_file(store, f"{folder}{name}", each) for name, each in contents.items()}
     file = f"{folder}{layout.TOKENIZER}"
     spec = TokenizerSpec(
         name=None,
@@ -85,7 +85,8 @@ def _encode(library: Any, texts: list[str]) -> list[list[int]]:
     return [library.encode(text, add_special_tokens=False).ids for text in texts]
 
 
-def _place(store: Store, path: str, content: bytes) -> FileFacts:
+def place_file(store: Store, path: str, content: bytes) -> FileFacts:
+    """Write a file, in place of another one that a stopped start has left."""
     place_bytes(store, path, content, allow_replace=lambda: None)
     return FileFacts(bytes=len(content), sha256=sha256(content).hexdigest())
 
@@ -99,14 +100,6 @@ def _soups(vocabulary: Vocabulary) -> Iterator[str]:
     for point in (*range(0x800), *range(0x800, 0x10000, 0x800), *range(0x10000, 0x110000, 0x10000)):
         if not 0xD800 <= point < 0xE000:
             yield f"a{chr(point)} {chr(point)}{chr(point)}1"
-
-
-def _held_out(store: Store) -> list[str]:
-    try:
-        found = read_held_out(store.read(layout.HOLDOUT))
-    except NotFound:
-        return []
-    return [document.text for document in islice(found, _HELD_OUT)]
 
 
 def _require_lossless(library: Any, texts: list[str], ids: list[list[int]]) -> None:

@@ -98,7 +98,7 @@ def plan_training(
         return PlannedTraining(_require_same(store, plan, data, library, watch), adopted=True)
     _refuse_place(store, data)
     files = list_files(data)
-    refuse_overlap(data.output_uri, [*layout.COUNTED, *_paths(data), layout.INDEX], data.source.uris, files)
+    refuse_overlap(data.output_uri, [*layout.BESIDE_INDEX, *_paths(data), layout.INDEX], data.source.uris, files)
     _check_source(data, limits, files, watch)
     mine = _make_plan(data, limits, files, count_slots(), library)
     written = write_plan(store, mine)
@@ -196,7 +196,7 @@ def _paths(data: TrainingData) -> list[str]:
 def _refuse_place(store: Store, data: TrainingData) -> None:
     """Raise where no new training may begin: inside another output, or over a file that is no training's."""
     refuse_nested_output(store)
-    _refuse_files(store, data, *layout.COUNTED)
+    _refuse_files(store, data, *layout.BESIDE_INDEX)
 
 
 def _refuse_files(store: Store, data: TrainingData, *more: str) -> None:

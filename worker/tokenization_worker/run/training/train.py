@@ -22,6 +22,7 @@ from tokenization_worker.events import (
     CountsMerged,
     MergesMade,
     Preparing,
+    Reported,
     TokenizerMade,
     TrainingFinished,
     TrainingPlanned,
@@ -40,6 +41,7 @@ from tokenization_worker.output.training_index import (
     TrainedTokenizer,
     TrainingIndex,
 )
+from tokenization_worker.output.training_report import read_report
 from tokenization_worker.pipelines.train.count_task import CountContext
 from tokenization_worker.pipelines.train.merge_task import read_merged
 from tokenization_worker.pipelines.train.pipeline import CountingWork, count_pieces
@@ -98,7 +100,7 @@ def train_tokenizer(
     if index is not None:
         require_files(store, index)
         remove_scratch(store)
-        return _describe(store, index, already=True)
+        return _end(store, index, on_progress, already=True)
     with recording_failure(store, lambda: _is_planned(store, data)):
         library_cut(data.pattern, data.regex)  # refused now, where the library refuses it
         on_progress(Preparing(_pattern_words(data), tuple(data.source.uris)))
@@ -116,9 +118,9 @@ def train_tokenizer(
             if options.until_counts:
                 return _finished(store, documents, counts, [], data.special_tokens[0], already=False)
             vocabulary = _train(_read_counts(store, receipt), data, on_progress, should_stop)
-            index = commit_training(store, data, work.plan, documents, counts, vocabulary, on_progress)
+            index = commit_training(store, data, work.plan, documents, counts, vocabulary, on_progress, should_stop)
     remove_scratch(store)
-    return _describe(store, index, already=False)
+    return _end(store, index, on_progress, already=False)
 
 
 def _is_planned(store: Store, data: TrainingData) -> bool:
@@ -289,7 +291,10 @@ def _finished(
     )
 
 
-def _describe(store: Store, index: TrainingIndex, *, already: bool) -> TrainingFinished:
+def _end(store: Store, index: TrainingIndex, watch: Watcher, *, already: bool) -> TrainingFinished:
+    report = read_report(store)
+    if report is not None:
+        watch(Reported(report.fields()))
     tokenizers = index["tokenizers"]
     delimiter = tokenizers[0]["delimiter"]
     return _finished(store, index["documents"], index["counts"], tokenizers, delimiter, already=already)
