@@ -53,6 +53,8 @@ def main() -> int:
             images = [find_pause(pause), find_image("operator"), find_image("worker")]
             again = None if "e2e and core" in words or "-k" in words else find_rebuilt("operator")
         if "e2e and core" not in words:
+            with step("build the image that trains tokenizers"):
+                images.append(find_image("worker", version="train", EXTRAS="parquet,train"))
             with step("build the images of the versions before and after"):
                 for name, variable, tree in (
                     ("next", NEXT_VARIABLE, make_next_version()),

@@ -25,6 +25,7 @@ from support.places import CHECKOUT
 from support.runs import TOKJOB, difference, read_index, shard_files
 from support.tokenizer_models import train_byte_level, write_json
 from tokenization_worker import open_dataset
+from tokenization_worker.api.training.manifest import TokenizerTraining
 
 EXAMPLES = CHECKOUT / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -101,6 +102,29 @@ def test_a_trained_tokenizer_is_used_as_its_training_says(tmp_path: Path) -> Non
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
     assert "600 read = 600 written" in tokjob(tmp_path, "run", "job.yaml")
     assert "nothing is wrong" in tokjob(tmp_path, "verify", "out/tokens", "--full")
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.exhaustive)])
+def test_of_three_sizes_one_is_chosen_run_and_verified(executor: str, tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    script = [sys.executable, str(EXAMPLES / "choose_tokenizer.py"), "data", "out"]
+    said = run([*script, "--sizes", "300,500,800", "--executor", executor], tmp_path)
+    report = json.loads((tmp_path / "out" / "tokenizers" / "report.json").read_bytes())
+    tokens = {each["name"]: each["sourceTokens"] for each in report["tokenizers"]}
+    least = tokens["800/tokenizer.json"]
+    chosen = next(name for name, number in tokens.items() if number <= 1.05 * least)
+    assert f"chosen: {chosen}, " in said
+    made = json.loads((tmp_path / "out" / "tokens" / "index.json").read_bytes())["tokenizer"]["fingerprint"]
+    [fingerprint] = [each["fingerprint"] for each in report["tokenizers"] if each["name"] == chosen]
+    assert made == fingerprint
+    assert "nothing is wrong" in said
+
+
+def test_the_training_on_kubernetes_is_valid() -> None:
+    settings, job = yaml.safe_load_all((EXAMPLES / "kubernetes" / "train-tokenizer.yaml").read_text(encoding="utf-8"))
+    assert TokenizerTraining.from_yaml(settings["data"]["training.yaml"]).spec.tokenizer.vocab_sizes
+    [volume] = [each for each in job["spec"]["template"]["spec"]["volumes"] if each["name"] == "training"]
+    assert volume["configMap"]["name"] == settings["metadata"]["name"]
 
 
 def test_jaxformer_layout_equals_the_serial_script(tmp_path: Path) -> None:
