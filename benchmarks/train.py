@@ -37,8 +37,8 @@ else:
 
 TOKJOB = Path(sys.executable).with_name("tokjob")
 PEERS = {"gigabpe": "gigabpe==0.1.0", "rustbpe": "rustbpe==0.1.0"}
-PATTERNS = ("Gpt2", "Cl100k")
-COUNTING_BARS = {"Gpt2": 60.0, "Cl100k": 45.0}
+PATTERNS = ("Gpt2", "Cl100k", "Llama3", "O200k")
+COUNTING_BARS = {"Gpt2": 60.0, "Cl100k": 45.0, "Llama3": 45.0, "O200k": 45.0}
 PEER_BARS = {"gigabpe": 0.7, "rustbpe": 1 / 3}
 MOST_MEMORY = 1e9
 TWO_PROCESSES = 1.8

@@ -64,10 +64,17 @@ def parts_of(text: str) -> list[str]:
 def pre_tokenizer(pattern: str) -> Any:
     if pattern == "Gpt2":
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
-    text = (
+    cl100k = (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
         r"|\s+(?!\S)|\s+"
     )
+    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+    before, behind = r"[^\r\n\p{L}\p{N}]?", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    o200k = (
+        f"{before}{upper}*{lower}+{behind}|{before}{upper}+{lower}*{behind}|"
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    text = {"Cl100k": cl100k, "Llama3": cl100k, "O200k": o200k}[pattern]
     split = pre_tokenizers.Split(tokenizers.Regex(text), "isolated")
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
@@ -98,7 +105,7 @@ ALL = [text for part in range(3) for text in texts_of(part)]
 # ---- same as the reference
 
 
-@pytest.mark.parametrize("pattern", ["Gpt2", "Cl100k"])
+@pytest.mark.parametrize("pattern", ["Gpt2", "Cl100k", "Llama3", "O200k"])
 def test_counts_and_merges_are_those_of_the_library(pattern: str, source: Path, tmp_path: Path) -> None:
     finished = train(source, tmp_path / "out", holdout="0%", tokenizer__pattern=pattern)
     assert counts_of(tmp_path / "out") == naive_counts(ALL, pattern)

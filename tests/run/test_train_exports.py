@@ -73,7 +73,7 @@ def merges_of(folder: Path) -> list[str]:
     ("pattern", "layout", "n_soups"),
     [
         ("Gpt2", "Gpt2", 20_000),
-        pytest.param("Cl100k", "BytesFirst", 2_000),
+        ("O200k", "BytesFirst", 2_000),
         pytest.param("Cl100k", "Gpt2", 20_000, marks=pytest.mark.exhaustive),
         pytest.param("Gpt2", "BytesFirst", 20_000, marks=pytest.mark.exhaustive),
     ],

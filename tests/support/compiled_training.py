@@ -14,7 +14,7 @@ from tokenization_worker.training.vocabulary import byte_ids
 def main() -> None:
     numbers = b" ".join(b"%d" % number for number in range(20_000))  # more than a new table has room for
     table = PieceTable()
-    for pattern in ("Gpt2", "Cl100k"):
+    for pattern in ("Gpt2", "Cl100k", "O200k"):
         counter, scratch = PieceCounter(pattern, None, is_compiled=True), BytesIO()
         counter.count([numbers])
         writer = CountsWriter(scratch)

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,16 @@ import numba  # noqa: E402  it reads its environment now
 def compiled(function: F) -> F:
     """`function` as machine code, made at its first call."""
     return cast(F, numba.njit(cache=_IS_KEPT)(function))
+
+
+def borrowing(function: F) -> F:
+    """As `compiled`, for a function that makes no array: it counts no references to its arguments.
+
+    Else numba counts them, atomically and at each call, in functions that branch (its issue 2350). Without that,
+    counting is 1.03 (Cl100k) to 1.2 (O200k) times as fast. 2026-11-29
+    """
+    options: dict[str, Any] = {"cache": _IS_KEPT, "_nrt": False}
+    return cast(F, numba.njit(**options)(function))
 
 
 def inlined(function: F) -> F:

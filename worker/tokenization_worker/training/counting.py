@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenization_worker.training.compiled import READ_AHEAD, Bytes, Ints, Longs, compiled, inlined
 from tokenization_worker.training.pieces import Pieces
-from tokenization_worker.training.splitters import Classes, next_cl100k, next_gpt2
+from tokenization_worker.training.splitters import Classes, next_cl100k, next_gpt2, next_o200k
 
 _FIRST_PIECES = 1 << 14
 _FIRST_BYTES = 1 << 18
@@ -21,7 +21,7 @@ _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 
 _NO_CLASSES = np.zeros(0, np.uint8)
 
-GPT2, CL100K, WHOLE = range(3)
+GPT2, CL100K, O200K, WHOLE = range(4)
 """How a text is cut; WHOLE: it is one piece. A number and not a function: numba keeps no code for functions made by
 another one."""
 
@@ -65,7 +65,7 @@ def count_pieces(
     used: Longs,
 ) -> int:
     """Count the pieces of texts that end at `ends`, each as often as `weights` says of its text. `splitter`: GPT2,
-    CL100K, or WHOLE.
+    CL100K, O200K, or WHOLE.
 
     `place` i64[2]: the text and the byte to go on at. `used` i64[3]: pieces, bytes of the arena, and what was read
     ahead. Returns 0 behind the last text, else how much room the bytes of the next pieces need if all are new.
@@ -86,6 +86,8 @@ def count_pieces(
                     j = next_gpt2(data, i, end, classes)
                 elif splitter == CL100K:
                     j = next_cl100k(data, i, end, classes)
+                elif splitter == O200K:
+                    j = next_o200k(data, i, end, classes)
                 else:
                     j = end
                 starts[n], sizes[n], times[n] = i, j - i, weight

@@ -1,8 +1,8 @@
 """The patterns that cut text into pieces: as `tokenizer.json` has them, and as pieces are counted here.
 
-The library that will encode, `tokenizers`, is the authority. For GPT-2's and cl100k's pattern there are compiled
-splitters, which take its classes of characters and are compared with it before each use; where one differs, and for a
-regular expression of the user's, the library cuts, at a thirtieth of the speed.
+The library that will encode, `tokenizers`, is the authority. For each named pattern there is a compiled splitter, which
+takes its classes of characters and is compared with it before each use; where one differs, and for a regular expression
+of the user's, the library cuts, at a thirtieth of the speed.
 """
 
 from __future__ import annotations
@@ -22,23 +22,42 @@ from tokenization_worker.host.kept_files import keep_fact, read_fact
 from tokenization_worker.training import counting
 from tokenization_worker.training.counting import PieceTable
 from tokenization_worker.training.pieces import Pieces
-from tokenization_worker.training.splitters import BREAK, LETTER, NUMBER, SPACE, Classes
+from tokenization_worker.training.splitters import BREAK, LETTER, LOWER, MARK, NUMBER, OTHER, SPACE, UPPER, Classes
 
-GPT2, CL100K = "Gpt2", "Cl100k"
+GPT2, CL100K, LLAMA3, O200K = "Gpt2", "Cl100k", "Llama3", "O200k"
 
 _GPT2_TEXT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CL100K_TEXT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Without possessive quantifiers, which the library's engine takes for something else: `{1,3}+` repeats."""
+"""Without possessive quantifiers, which the library's engine takes for something else: `{1,3}+` repeats. Llama 3's
+`tokenizer.json` has this text, too."""
+_O200K_TEXT = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
-_SPLITTERS = {GPT2: counting.GPT2, CL100K: counting.CL100K}
+_TEXTS = {GPT2: _GPT2_TEXT, CL100K: _CL100K_TEXT, LLAMA3: _CL100K_TEXT, O200K: _O200K_TEXT}
+_SPLITTERS = {GPT2: counting.GPT2, CL100K: counting.CL100K, LLAMA3: counting.CL100K, O200K: counting.O200K}
+
+_PROBES = (
+    (r"[\p{Lu}\p{Lt}]+", UPPER),
+    (r"\p{Ll}+", LOWER),
+    (r"[\p{Lm}\p{Lo}]+", LETTER),
+    (r"\p{M}+", MARK),
+    (r"\p{N}+", NUMBER),
+    (r"\s+", SPACE),
+)
+"""What a class holds; every other code point is `OTHER`."""
 
 _SOUPS = 2000
 _ALPHABET = (
     "  \n\r\t\u00a0\u2028\u3000a\u0301bSsTtLlVvEeRrDdMm''\u2019\u017f\u212aK1\u0663\u00bd.,!-日é\U0001f600\0\x85\u200b"
+    "/É\u01c5\u02b0\u00aa\u0903\u20dd\u24d0\U0001d400\U00010428"
 )
+"""Of every class: also title case, modifiers, marks, signs that have a case, and capitals of four bytes."""
 
 
 def library_version() -> str:
@@ -50,7 +69,7 @@ def pattern_text(pattern: str, regex: str | None) -> str:
     """The regular expression, as a rank file needs it beside it."""
     if regex is not None:
         return regex
-    return _GPT2_TEXT if pattern == GPT2 else _CL100K_TEXT
+    return _TEXTS[pattern]
 
 
 def describe_pattern(pattern: str, regex: str | None) -> dict[str, Any]:
@@ -92,6 +111,7 @@ class PieceCounter:
     """Counts the pieces of texts by one pattern. `is_compiled`: by a splitter of ours."""
 
     def __init__(self, pattern: str, regex: str | None, *, is_compiled: bool) -> None:
+        self._pattern = pattern
         self._table = PieceTable()
         self._cut = library_cut(pattern, regex)
         self._splitter = _SPLITTERS[pattern] if is_compiled else None
@@ -108,7 +128,9 @@ class PieceCounter:
         gives up."""
         if self._splitter is not None:
             ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-            self._table.count(self._splitter, find_classes(), np.frombuffer(b"".join(texts), np.uint8), ends)
+            self._table.count(
+                self._splitter, find_classes(self._pattern), np.frombuffer(b"".join(texts), np.uint8), ends
+            )
             return
         for number, text in enumerate(texts):
             try:
@@ -117,8 +139,9 @@ class PieceCounter:
                 if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                     raise
                 raise PatternFails(number, str(error)) from error
-            for piece in pieces.keys() - self._slow.keys():
-                self._slow_bytes += 150 + len(piece)  # an entry of a dictionary, its text and its number
+            for piece in pieces:  # the difference of both keys would go through all that is counted
+                if piece not in self._slow:
+                    self._slow_bytes += 150 + len(piece)  # an entry of a dictionary, its text and its number
             self._slow.update(pieces)
 
     def take(self) -> Pieces:
@@ -156,12 +179,12 @@ def has_exact_splitter(pattern: str, regex: str | None) -> bool:
         return False
     random_numbers = random.Random(0)
     texts = ["".join(random_numbers.choices(_ALPHABET, k=random_numbers.randrange(1, 12))) for _ in range(_SOUPS)]
-    table = find_classes()
+    table = find_classes(pattern)
     borders = np.flatnonzero(np.diff(table, prepend=table[0] + 1)).tolist()
     edges = {
         point for border in borders for point in (border - 1, border) if point >= 0 and not 0xD800 <= point < 0xE000
     }
-    texts += [f"a{chr(point)} {chr(point)}1\n{chr(point)}'{chr(point)}" for point in sorted(edges)]
+    texts += [soup_of(chr(point)) for point in sorted(edges)]
     encoded = [text.encode() for text in texts]
     ours = PieceCounter(pattern, regex, is_compiled=True)
     theirs = PieceCounter(pattern, regex, is_compiled=False)
@@ -170,33 +193,58 @@ def has_exact_splitter(pattern: str, regex: str | None) -> bool:
     return dict(ours.take().items()) == dict(theirs.take().items())
 
 
+def soup_of(character: str) -> str:
+    """A text whose pieces differ with the class of the character."""
+    c = character
+    return f"a{c} {c}1\n{c}'{c}Aa--{c}"
+
+
 @cache
-def find_classes() -> Classes:
-    """The class of each code point, u8[0x110000], as the library's patterns see it; once for each host and version."""
-    key = {"library": library_version()}
+def find_classes(pattern: str) -> Classes:
+    """The class of each code point, u8[0x110000], as a pattern's splitter takes it."""
+    table = np.full(0x110000, OTHER, np.uint8)
+    for start, end, kind in _read_runs():
+        table[start:end] = kind
+    table[[10, 13]] = BREAK
+    if pattern != O200K:  # no case, and no marks
+        table[(table == UPPER) | (table == LOWER)] = LETTER
+        table[table == MARK] = OTHER
+    return table
+
+
+@cache
+def _read_runs() -> list[tuple[int, int, int]]:
+    """Runs [start, end) of code points of one class, as the library sees them; once for each host and version."""
+    key = {"library": library_version(), "probes": _PROBES}
     fact = read_fact("character-classes", key)
     runs = fact.get("runs") if fact is not None else None
     if not isinstance(runs, list):
         runs = _probe_classes()
         keep_fact("character-classes", key, {"runs": runs})
-    table = np.zeros(0x110000, np.uint8)
-    for start, end, kind in runs:
-        table[start:end] = kind
-    table[[10, 13]] = BREAK
-    return table
+    return runs
 
 
 def _probe_classes() -> list[tuple[int, int, int]]:
-    """Runs [start, end) of code points of one class."""
-    points = np.array([*range(0xD800), *range(0xE000, 0x110000)])
-    text = "".join(map(chr, points))
-    runs: list[tuple[int, int, int]] = []
-    for pattern, kind in ((r"\p{L}+", LETTER), (r"\p{N}+", NUMBER), (r"\s+", SPACE)):
-        is_in = np.ones(len(points), np.bool_)
-        splitter = pre_tokenizers.Split(tokenizers.Regex(pattern), "removed")
-        for _, (start, end) in splitter.pre_tokenize_str(text):
+    """Cut all code points into runs of one class, and find out the class of the first one of each run."""
+    points = [*range(0xD800), *range(0xE000, 0x110000)]
+    any_class = "|".join(probe for probe, _ in _PROBES)
+    runs = [run for _, run in _split("".join(map(chr, points)), any_class, "isolated")]
+    firsts = "".join(chr(points[start]) for start, _ in runs)
+    found: list[tuple[int, int, int]] = []
+    for probe, kind in _PROBES:
+        is_in = np.ones(len(runs), np.bool_)
+        for _, (start, end) in _split(firsts, probe, "removed"):
             is_in[start:end] = False
-        chosen = points[is_in]
-        stretches = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
-        runs.extend((int(run[0]), int(run[-1]) + 1, kind) for run in stretches)
-    return runs
+        found += [
+            (points[start], points[end - 1] + 1, kind)
+            for (start, end), chosen in zip(runs, is_in, strict=True)
+            if chosen
+        ]
+    return found
+
+
+def _split(text: str, regex: str, behavior: str) -> list[tuple[str, tuple[int, int]]]:
+    """Pieces of the text with their places."""
+    pieces: list[tuple[str, tuple[int, int]]]
+    pieces = pre_tokenizers.Split(tokenizers.Regex(regex), behavior).pre_tokenize_str(text)
+    return pieces

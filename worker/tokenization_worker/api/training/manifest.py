@@ -25,6 +25,8 @@ class TrainingPattern(StrEnum):
 
     GPT2 = "Gpt2"
     CL100K = "Cl100k"
+    LLAMA3 = "Llama3"
+    O200K = "O200k"
 
 
 class TokenLayout(StrEnum):
@@ -78,8 +80,8 @@ class TrainedTokenizer(SpecBlock):
     )
     pattern: TrainingPattern | None = Field(
         default=None,
-        description="How text is cut into pieces before it is counted; no token crosses a piece. Absent, and without "
-        "regex: Gpt2.",
+        description="How text is cut into pieces before it is counted; no token crosses a piece: as the tokenizer of "
+        "that name cuts it. Llama3 is the pattern of Cl100k. Absent, and without regex: Gpt2.",
         examples=["Cl100k"],
     )
     regex: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = Field(
