@@ -395,7 +395,7 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused_with_the_largest(sour
     (folder / "a.jsonl").write_bytes(json_lines(["abcd abcd abcd"]))
     error = refusal(lambda: train(folder, tmp_path / "out", holdout="0%"))
     assert error.reason == "VocabTooLarge"
-    largest = int(re.findall(r"pairs for ([\d,]+) tokens", error.message)[0].replace(",", ""))
+    largest = int(re.findall(r"gives ([\d,]+) tokens", error.message)[0].replace(",", ""))
     sizes = [260, largest]
     assert sizes_of(train(folder, tmp_path / "out", holdout="0%", tokenizer__vocabSize=sizes)) == sizes
 
@@ -403,7 +403,7 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused_with_the_largest(sour
 def test_memory_that_is_short_is_told_before_the_training(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train_module, "free_memory", lambda: 1 << 20)
+    monkeypatch.setattr("tokenization_worker.run.training.make.free_memory", lambda: 1 << 20)
     error = refusal(lambda: train(source, tmp_path / "out"))
     assert (error.reason, error.exit_code) == ("TrainMemory", 5)
     assert "0.2 GB" in error.message

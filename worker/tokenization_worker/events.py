@@ -266,6 +266,15 @@ class MergesMade:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingModel:
+    """A SentencePiece model is trained from now on, which tells nothing until it is made. `algorithm`: as the manifest
+    calls it."""
+
+    algorithm: str
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class HoldoutMeasured:
     """How far the held-out documents are encoded by one of the trained tokenizers, that of `file`."""
 
@@ -330,6 +339,7 @@ Event = (
     | Counted
     | CountsMerged
     | MergesMade
+    | TrainingModel
     | HoldoutMeasured
     | Reported
     | TrainingFinished

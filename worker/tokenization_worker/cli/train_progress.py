@@ -29,6 +29,7 @@ from tokenization_worker.events import (
     Preparing,
     Reported,
     TrainingFinished,
+    TrainingModel,
     TrainingPlanned,
 )
 from tokenization_worker.messages.commands import tokjob
@@ -182,6 +183,8 @@ def describe_training(event: Event, elapsed_s: float) -> str:
                 f"counts     {counted(event.pieces, 'piece')}, {event.distinct:,} different ones, in "
                 f"{short_bytes(event.text_bytes)} of text  {event.digest[:16]}"
             )
+        case TrainingModel():
+            return f"train      {event.algorithm} of {event.vocab_size:,} tokens, by the package sentencepiece"
         case Reported():
             return "\n".join(["", *report_lines(parse_report(event.report)), ""])
         case TrainingFinished():

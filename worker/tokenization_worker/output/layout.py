@@ -43,10 +43,11 @@ TOKENIZER = "tokenizer.json"
 COUNTS = "counts.npz"
 HOLDOUT = "holdout.jsonl.zst"
 RANKS = "ranks.tiktoken"
+MODEL = "tokenizer.model"
 VOCABULARY = "vocab.json"
 MERGES = "merges.txt"
 REPORT = "report.json"
-EXPORTS = (TOKENIZER, RANKS, VOCABULARY, MERGES)
+EXPORTS = (TOKENIZER, RANKS, VOCABULARY, MERGES, MODEL)
 """The files of one trained tokenizer."""
 BESIDE_INDEX = (COUNTS, HOLDOUT, REPORT)
 """What a training writes once, whatever the sizes."""

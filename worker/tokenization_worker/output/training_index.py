@@ -15,12 +15,10 @@ FORMAT_VERSION = 1
 
 
 class TrainedTokenizer(TypedDict):
-    """One tokenizer. `file`: which a job names. `merges`: as many as the vocabulary has beside bytes and special
-    tokens. `pattern` and `specialTokens`: what a rank file needs beside it."""
+    """One tokenizer. `file`: which a job names. `pattern` and `specialTokens`: what a rank file needs beside it."""
 
     file: str
     vocabularySize: int
-    merges: int
     fingerprint: str
     delimiter: str
     pattern: str

@@ -29,6 +29,14 @@ class TrainingPattern(StrEnum):
     O200K = "O200k"
 
 
+class TrainingAlgorithm(StrEnum):
+    """How a vocabulary is made of counted pieces, and what reads it."""
+
+    BPE = "BPE"
+    UNIGRAM = "Unigram"
+    SENTENCEPIECE_BPE = "SentencePieceBPE"
+
+
 class TokenLayout(StrEnum):
     """Which ids tokens have."""
 
@@ -56,7 +64,7 @@ HoldoutShare = Annotated[
 
 
 class TrainedTokenizer(SpecBlock):
-    """The tokenizer that is trained: byte-pair encoding over bytes."""
+    """The tokenizer that is trained."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -66,6 +74,18 @@ class TrainedTokenizer(SpecBlock):
             field="regex",
         ),
         Rule(
+            "layout is for algorithm: BPE; a SentencePiece model has an order of its own: leave it out",
+            cel=None,
+            holds=lambda t: t.algorithm is TrainingAlgorithm.BPE or t.layout is TokenLayout.GPT2,
+            field="layout",
+        ),
+        Rule(
+            "ties is for algorithm: BPE; the package sentencepiece has an order of its own: leave it out",
+            cel=None,
+            holds=lambda t: t.algorithm is TrainingAlgorithm.BPE or t.ties is Ties.LOWEST_IDS,
+            field="ties",
+        ),
+        Rule(
             f"the {BYTE_TOKENS} bytes and specialTokens need more tokens than vocabSize has: raise vocabSize",
             cel=None,
             holds=lambda t: t.vocab_sizes[0] >= BYTE_TOKENS + len(t.special_tokens),
@@ -73,6 +93,12 @@ class TrainedTokenizer(SpecBlock):
         ),
     )
 
+    algorithm: TrainingAlgorithm = Field(
+        default=TrainingAlgorithm.BPE,
+        description="How the vocabulary is made of the counted pieces. BPE: byte-pair encoding over bytes, for the "
+        "libraries tokenizers and tiktoken. Unigram, SentencePieceBPE: a model of the package sentencepiece.",
+        examples=["Unigram"],
+    )
     vocab_size: VocabularySizes = Field(
         description="How many tokens the tokenizer has: 256 bytes, merges, and specialTokens. A list, such as [8000, "
         "16000, 32000], gives a tokenizer of each size, in a folder of that name.",

@@ -12,7 +12,13 @@ from fractions import Fraction
 from tokenization_worker.api.data import SourceSpec, hash_end
 from tokenization_worker.api.keys import canonical_source, key_of
 from tokenization_worker.api.resolve import RunLimits, resolve_output_uri, resolve_source
-from tokenization_worker.api.training.manifest import Ties, TokenizerTraining, TokenLayout, TrainingPattern
+from tokenization_worker.api.training.manifest import (
+    Ties,
+    TokenizerTraining,
+    TokenLayout,
+    TrainingAlgorithm,
+    TrainingPattern,
+)
 from tokenization_worker.api.types.fields import BYTE_TOKENS
 from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 
@@ -28,6 +34,7 @@ class TrainingData:
     pattern: TrainingPattern
     regex: str | None
     special_tokens: tuple[str, ...]
+    algorithm: TrainingAlgorithm
     vocab_sizes: tuple[int, ...]
     has_folders: bool
     layout: TokenLayout
@@ -72,7 +79,12 @@ class TrainingData:
     @property
     def training_key(self) -> str:
         """The key of all that was asked for."""
-        how = {"vocabSize": self.asked_sizes, "layout": self.layout.value, "ties": self.ties.value}
+        how = {
+            "algorithm": self.algorithm.value,
+            "vocabSize": self.asked_sizes,
+            "layout": self.layout.value,
+            "ties": self.ties.value,
+        }
         return key_of("training", {**self._asked(), **how})
 
     def _asked(self) -> dict[str, object]:
@@ -90,6 +102,7 @@ def resolve_training(training: TokenizerTraining) -> TrainingData:
         pattern=spec.tokenizer.pattern or TrainingPattern.GPT2,
         regex=spec.tokenizer.regex,
         special_tokens=tuple(spec.tokenizer.special_tokens),
+        algorithm=spec.tokenizer.algorithm,
         vocab_sizes=spec.tokenizer.vocab_sizes,
         has_folders=isinstance(spec.tokenizer.vocab_size, list),
         layout=spec.tokenizer.layout,

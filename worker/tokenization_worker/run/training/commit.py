@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
+from tokenization_worker.api.training.manifest import TrainingAlgorithm
 from tokenization_worker.api.training.resolve import TrainingData
 from tokenization_worker.events import Watcher
 from tokenization_worker.output import layout
@@ -22,6 +23,8 @@ from tokenization_worker.output.training_index import (
 )
 from tokenization_worker.pipelines.train.holdout import HeldOut, read_held_out
 from tokenization_worker.run.training.export import Exported, place_file, write_tokenizer
+from tokenization_worker.run.training.make import Model
+from tokenization_worker.run.training.model_export import write_model
 from tokenization_worker.run.training.plan import asked_of, claim_output
 from tokenization_worker.run.training.report import report_on
 from tokenization_worker.storage.base import NotFound, Store
@@ -35,30 +38,33 @@ def commit_training(
     plan: Plan,
     documents: DocumentFacts,
     counts: CountsFacts,
-    vocabulary: Vocabulary,
+    vocabularies: Mapping[int, Vocabulary | Model],
     watch: Watcher,
     should_stop: Callable[[], bool],
 ) -> TrainingIndex:
-    """Write the tokenizers, each with the first merges of `vocabulary`, the report, and the index."""
+    """Write the tokenizers of all sizes, the report, and the index."""
     claim_output(store, data)
     held_out = _read_held_out(store)
+    texts = [each.text for each in held_out]
     made: list[Exported] = []
     tokenizers: list[TrainedTokenizer] = []
     files: dict[str, FileFacts] = {}
-    for size in data.vocab_sizes:
-        cut = vocabulary.cut(data.n_merges(size))
-        exported = write_tokenizer(store, data, cut, [each.text for each in held_out], data.folder(size), watch)
+    for size, vocabulary in vocabularies.items():
+        exported = (
+            write_tokenizer(store, data, vocabulary, texts, data.folder(size), watch)
+            if isinstance(vocabulary, Vocabulary)
+            else write_model(store, data, vocabulary, texts, data.folder(size))
+        )
         made.append(exported)
         files.update(exported.files)
         tokenizers.append(
             TrainedTokenizer(
                 file=exported.file,
                 vocabularySize=size,
-                merges=data.n_merges(size),
                 fingerprint=exported.tokenizer.fingerprint,
                 delimiter=data.special_tokens[0],
                 pattern=pattern_text(data.pattern, data.regex),
-                specialTokens=cut.special_ids(),
+                specialTokens={token: exported.tokenizer.special_tokens[token] for token in data.special_tokens},
             )
         )
     if held_out:
@@ -78,10 +84,16 @@ def commit_training(
             trainingKey=data.training_key,
             planId=plan.plan_id,
             asked=asked_of(data),
-            libraries={name: version(name) for name in ("numba", "numpy", "tiktoken", "tokenizers")},
+            libraries={name: version(name) for name in _libraries(data)},
         ),
     )
     return write_training_index(store, index)
+
+
+def _libraries(data: TrainingData) -> list[str]:
+    """What a training is made with."""
+    is_bpe = data.algorithm is TrainingAlgorithm.BPE
+    return ["numba", "numpy", "tokenizers", "tiktoken" if is_bpe else "sentencepiece"]
 
 
 def _read_held_out(store: Store) -> list[HeldOut]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -32,8 +32,8 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.training.patterns import describe_pattern, pattern_text
 from tokenization_worker.training.vocabulary import Vocabulary
 
-_SOUPS = 20_000
-_HELD_OUT = 200
+SOUPS = 20_000
+HELD_OUT = 200
 """Documents of the holdout that are encoded."""
 
 
@@ -52,9 +52,9 @@ def write_tokenizer(
     """Write all files of one tokenizer into `folder`, "" or with a slash at its end. `held_out`: texts to try it on."""
     content = vocabulary.to_tokenizer_json(describe_pattern(data.pattern, data.regex))
     library = tokenizers.Tokenizer.from_str(content.decode())
-    texts = [*_soups(vocabulary), *held_out[:_HELD_OUT]]
+    texts = [*_soups(vocabulary), *held_out[:HELD_OUT]]
     ids = _encode(library, texts)
-    _require_lossless(library, texts, ids)
+    require_lossless(lambda tokens: library.decode(tokens, skip_special_tokens=False), texts, ids)
     contents = {layout.TOKENIZER: content}
     ranks = {layout.RANKS: vocabulary.to_ranks()}
     merges = {layout.VOCABULARY: vocabulary.to_vocab_json(), layout.MERGES: vocabulary.to_merges_txt()}
@@ -68,7 +68,12 @@ def write_tokenizer(
             contents |= exports
     files = {f"{folder}{name}": place_file(store, f"{folder}{name}", each) for name, each in contents.items()}
     file = f"{folder}{layout.TOKENIZER}"
-    spec = TokenizerSpec(
+    return Exported(load_tokenizer(spec_of(store, data, file)), file, files)
+
+
+def spec_of(store: Store, data: TrainingData, file: str) -> TokenizerSpec:
+    """The trained tokenizer in `file`, as a job names it."""
+    return TokenizerSpec(
         name=None,
         uri=f"{store.uri}/{file}",
         pattern=None,
@@ -76,7 +81,6 @@ def write_tokenizer(
         delimiter_token=data.special_tokens[0],
         delimiter_position=DelimiterPosition.BEFORE,
     )
-    return Exported(load_tokenizer(spec), file, files)
 
 
 def _encode(library: Any, texts: list[str]) -> list[list[int]]:
@@ -95,17 +99,17 @@ def _soups(vocabulary: Vocabulary) -> Iterator[str]:
     """Texts of random tokens, and of characters with every byte that UTF-8 has."""
     numbers = random.Random(0)
     texts = vocabulary.texts()
-    for _ in range(_SOUPS):
+    for _ in range(SOUPS):
         yield b"".join(numbers.choices(texts, k=6)).decode("utf-8", "ignore")
     for point in (*range(0x800), *range(0x800, 0x10000, 0x800), *range(0x10000, 0x110000, 0x10000)):
         if not 0xD800 <= point < 0xE000:
             yield f"a{chr(point)} {chr(point)}{chr(point)}1"
 
 
-def _require_lossless(library: Any, texts: list[str], ids: list[list[int]]) -> None:
-    """Raise unless the library gives each text back as it was."""
+def require_lossless(decode: Callable[[list[int]], str], texts: Sequence[str], ids: Iterable[list[int]]) -> None:
+    """Raise unless `decode` gives each text back as it was."""
     for text, tokens in zip(texts, ids, strict=True):
-        back = library.decode(tokens, skip_special_tokens=False)
+        back = decode(tokens)
         if back != text:
             raise TokenizationError(
                 "TokenizerBroken",

@@ -120,6 +120,7 @@ def asked_of(data: TrainingData) -> dict[str, object]:
         "tokenizer.pattern": data.pattern.value if data.regex is None else None,
         "tokenizer.regex": data.regex,
         "tokenizer.specialTokens": list(data.special_tokens),
+        "tokenizer.algorithm": data.algorithm.value,
         "tokenizer.vocabSize": data.asked_sizes,
         "tokenizer.layout": data.layout.value,
         "tokenizer.ties": data.ties.value,

@@ -12,15 +12,13 @@ from functools import partial
 
 from tokenization_worker.api.arguments import require_processes
 from tokenization_worker.api.resolve import RunLimits
-from tokenization_worker.api.training.manifest import Ties, TokenizerTraining, TokenLayout
+from tokenization_worker.api.training.manifest import TokenizerTraining, TrainingAlgorithm
 from tokenization_worker.api.training.resolve import TrainingData, resolve_training, training_limits
-from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.executor import Executor
 from tokenization_worker.engine.local import LocalExecutor
-from tokenization_worker.errors import DataError, SpecError, TemporaryError
+from tokenization_worker.errors import DataError
 from tokenization_worker.events import (
     CountsMerged,
-    MergesMade,
     Preparing,
     Reported,
     TokenizerMade,
@@ -47,18 +45,18 @@ from tokenization_worker.pipelines.train.merge_task import read_merged
 from tokenization_worker.pipelines.train.pipeline import CountingWork, count_pieces
 from tokenization_worker.pipelines.train.receipts import COUNTED, KINDS, MERGED, MERGED_KEY, MergeReceipt
 from tokenization_worker.pipelines.train.totals import Totals
-from tokenization_worker.processes import default_processes, free_memory
+from tokenization_worker.processes import default_processes
 from tokenization_worker.readers.document_batch import ReadOptions
 from tokenization_worker.run.discard import discard_corrupt_records
 from tokenization_worker.run.training.commit import commit_training
+from tokenization_worker.run.training.make import make_vocabularies
 from tokenization_worker.run.training.plan import find_finished, plan_training, require_files
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.schemes import scheme_of
-from tokenization_worker.training.merging import MOST_BYTES, Trainer, memory_needed
 from tokenization_worker.training.patterns import has_exact_splitter, library_cut, library_version
 from tokenization_worker.training.pieces import Pieces
-from tokenization_worker.training.vocabulary import Vocabulary, byte_ids
+from tokenization_worker.training.sentencepiece_models.model_trainer import load_trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +101,8 @@ def train_tokenizer(
         return _end(store, index, on_progress, already=True)
     with recording_failure(store, lambda: _is_planned(store, data)):
         library_cut(data.pattern, data.regex)  # refused now, where the library refuses it
+        if data.algorithm is not TrainingAlgorithm.BPE:
+            load_trainer(data.algorithm.value)
         on_progress(Preparing(_pattern_words(data), tuple(data.source.uris)))
         planned = plan_training(store, data, limits, options.count, library_version(), on_progress)
         with store.showing_life():
@@ -117,8 +117,8 @@ def train_tokenizer(
             counts = CountsFacts(pieces=receipt.pieces, distinct=receipt.distinct, digest=receipt.digest)
             if options.until_counts:
                 return _finished(store, documents, counts, [], data.special_tokens[0], already=False)
-            vocabulary = _train(_read_counts(store, receipt), data, on_progress, should_stop)
-            index = commit_training(store, data, work.plan, documents, counts, vocabulary, on_progress, should_stop)
+            made = make_vocabularies(_read_counts(store, receipt), data, on_progress, should_stop)
+            index = commit_training(store, data, work.plan, documents, counts, made, on_progress, should_stop)
     remove_scratch(store)
     return _end(store, index, on_progress, already=False)
 
@@ -187,63 +187,6 @@ def _read_counts(store: Store, receipt: MergeReceipt) -> Pieces:
             f"{store.uri}/{layout.COUNTS}: {error}",
             next_step="delete this file and start the same command again, which counts again",
         ) from error
-
-
-def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Callable[[], bool]) -> Vocabulary:
-    """All merges of the largest vocabulary; a smaller one has the first of them.
-
-    Raises `SpecError("VocabTooLarge")` where the text has not so many.
-    """
-    _require_memory(pieces)
-    bytes_first = data.layout is TokenLayout.BYTES_FIRST
-    ids, vocab_size = byte_ids(bytes_first=bytes_first), data.vocab_sizes[-1]
-    n_merges = data.n_merges(vocab_size)
-    trainer = Trainer(pieces, ids, n_merges, largest_text=data.ties is Ties.LARGEST_TEXT)
-    while not trainer.is_finished:
-        if should_stop():
-            raise Stopped
-        trainer.step()
-        n_made = len(trainer.merges)
-        if n_made:
-            made = Vocabulary(trainer.merges, data.special_tokens, bytes_first)
-            text = made.text(n_made - 1).decode("utf-8", "backslashreplace")
-            watch(MergesMade(n_made, n_merges, text, int(trainer.counts[-1])))
-    if len(trainer.merges) < n_merges:
-        most = vocab_size - n_merges + len(trainer.merges)
-        raise SpecError(
-            "VocabTooLarge",
-            f"tokenizer.vocabSize: the text has pairs for {most:,} tokens, {vocab_size:,} are asked for",
-            next_step=f"ask for {most:,} or fewer, or give more text; the counts are kept",
-        )
-    vocabulary = Vocabulary(trainer.merges, data.special_tokens, bytes_first)
-    doubled = vocabulary.doubled_names()
-    if doubled:
-        raise SpecError(
-            "SpecInvalid",
-            f"tokenizer.specialTokens: {doubled[0]!r} is what tokenizer.json calls a token of text, too",
-            next_step="choose another special token, such as one in <| and |>; the counts serve no other special "
-            "tokens, so train at another output.uri",
-        )
-    return vocabulary
-
-
-def _require_memory(pieces: Pieces) -> None:
-    """Raise where the pieces are too many for this program, or for this machine's memory."""
-    size, free = len(pieces.text), free_memory()
-    if size > MOST_BYTES:
-        raise SpecError(
-            "TrainMemory",
-            f"the distinct pieces have {size:,} bytes, and at most {MOST_BYTES:,} can be trained on",
-            next_step="train on a sample: give the groups of the source a share",
-        )
-    needed = memory_needed(pieces)
-    if free and needed > free:
-        raise TemporaryError(
-            "TrainMemory",
-            f"training on {len(pieces):,} distinct pieces needs about {needed / 1e9:.1f} GB of memory; "
-            f"{free / 1e9:.1f} GB are free",
-            next_step="start the same command on a larger machine, which goes on from the counts; or train on a sample",
-        )
 
 
 def _document_facts(work: CountingWork, totals: Totals) -> DocumentFacts:
