@@ -26,6 +26,7 @@ from support.faults.hostile import hostile_files
 from support.forked_commands import TOKJOB
 from support.runs import Running, make_job, run_command
 from support.trainings import SPECIALS, VOCABULARY, inline, texts_of, train, training, write_source
+from support.trainings import few_texts as few_texts
 from tokenization_worker import run_job, verify
 from tokenization_worker.api.data import hash_end
 from tokenization_worker.api.training.manifest import TokenizerTraining

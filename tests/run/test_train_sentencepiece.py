@@ -23,6 +23,7 @@ from support.forked_commands import TOKJOB
 from support.runs import make_job, run_command
 from support.tokenizer_models import make_spec
 from support.trainings import SPECIALS as TRAINED_SPECIALS
+from support.trainings import few_texts as few_texts
 from support.trainings import train, write_source
 from tokenization_worker import run_job, verify
 from tokenization_worker.errors import SpecError, TemporaryError

@@ -22,6 +22,7 @@ from support.engine.inline import InlineExecutor
 from support.forked_commands import TOKJOB
 from support.runs import make_job, run_command
 from support.tokenizer_models import make_spec, train_byte_level, write_json
+from support.trainings import few_texts as few_texts
 from tokenization_worker import run_job
 from tokenization_worker.api.training.manifest import TokenizerTraining
 from tokenization_worker.cli.training_report import WIDTH, report_lines

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.corpus import gzip_members, json_lines, take_documents, zstd_frames
 from support.engine.inline import InlineExecutor
 from tokenization_worker.api.training.manifest import TokenizerTraining
@@ -16,6 +18,13 @@ SPECIALS = ["<|endoftext|>", "<|end", "text|>"]
 VOCABULARY = 700
 
 Executor = Callable[[], InlineExecutor]
+
+
+@pytest.fixture(autouse=True)
+def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are tried on few random texts: 20,000 take a second for each tokenizer. For modules that import this."""
+    for room in ("export", "model_export"):
+        monkeypatch.setattr(f"tokenization_worker.run.training.{room}.SOUPS", 300)
 
 
 def inline(before: Callable[[Any], None] = lambda task: None) -> Executor:
