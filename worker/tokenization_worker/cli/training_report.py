@@ -5,6 +5,7 @@ All lines fit `WIDTH` columns: tokenizers that do not fit beside each other come
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,6 +20,7 @@ WIDTH = 100
 _HARD = Fraction(3, 2)
 """So many times the tokens a word of all text: a row of such text is marked."""
 
+_FILE = re.compile(r"/tokenizer\.(json|model)$")
 _LONGEST_HEADING = 17
 _LONGEST_LABEL = 22
 _NUMBER = 9  # the width of a column of a group or script, with the gap before it
@@ -54,7 +56,7 @@ class Row:
 def report_lines(report: TrainingReport) -> list[str]:
     """The table, in ASCII but for names."""
     facts, total = report.tokenizers, _sum_up(report, _ALL_TEXT, range(len(report.cells)))
-    headings = [_shorten_name(printable(each.name).removesuffix("/tokenizer.json")) for each in facts]
+    headings = [_shorten_name(_FILE.sub("", printable(each.name))) for each in facts]
     held_out = counted(report.holdout.documents, "document")
     lines = [f"holdout    {held_out}, {short_bytes(report.holdout.bytes)} of text, held out of the training", ""]
     lines += [*_overview(headings, facts, total), *_LEGEND]

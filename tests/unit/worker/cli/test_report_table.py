@@ -105,10 +105,11 @@ def test_lines_fit_the_width_and_each_tokenizer_stands_once_in_each_table(count:
     assert any(line.startswith("Canadian Aboriginal ") for line in lines)
 
 
-def test_eight_sizes_of_a_training_stand_side_by_side() -> None:
+@pytest.mark.parametrize("suffix", ["json", "model"])
+def test_eight_sizes_of_a_training_stand_side_by_side(suffix: str) -> None:
     sizes = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000]
     lines = report_lines(
-        report(CELLS, *(fertility(f"{size}/tokenizer.json", size, 2_000_000, 300_000, 1) for size in sizes))
+        report(CELLS, *(fertility(f"{size}/tokenizer.{suffix}", size, 2_000_000, 300_000, 1) for size in sizes))
     )
     assert lines[2].split() == [str(size) for size in sizes]
 
