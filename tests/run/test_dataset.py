@@ -670,18 +670,18 @@ held = []
 
 def look():
     def take():
-        held.append(not token_stream._maps_lock.acquire(blocking=False))
+        held.append(not recently_used._lock.acquire(blocking=False))
     thread = threading.Thread(target=take)
     thread.start()
     thread.join()
 
 os.register_at_fork(before=look)  # of the functions before a fork, the one that was registered first runs last
-from tokenization_worker.dataset import token_stream
+from tokenization_worker.dataset import recently_used
 
 child = os.fork()
 if not child:
-    os._exit(0 if token_stream._maps_lock.acquire(blocking=False) else 1)
-print(held, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), token_stream._maps_lock.acquire(blocking=False))
+    os._exit(0 if recently_used._lock.acquire(blocking=False) else 1)
+print(held, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), recently_used._lock.acquire(blocking=False))
 """
 
 

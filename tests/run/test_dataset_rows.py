@@ -158,7 +158,6 @@ def test_few_files_stay_open(output: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return len({line.split()[-1] for line in lines if str(output) in line})
 
     before = opened()
-    monkeypatch.setattr("tokenization_worker.dataset.rows.most_maps", lambda: 6)
     monkeypatch.setattr(token_stream, "most_maps", lambda: 6)
     dataset = open_dataset(output)
     rows = dataset["train"].rows
@@ -168,6 +167,44 @@ def test_few_files_stay_open(output: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert opened() - before == 6 + 3
     del dataset, rows
     assert opened() == before
+
+
+MANY_GROUPS = """
+import os, resource, sys
+from tokenization_worker import open_dataset
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+datasets = [open_dataset(sys.argv[1]) for _ in range(2)]
+groups = [part.rows for dataset in datasets for part in dataset["train"].groups.values()]
+for number in range(max(map(len, groups))):
+    for rows in groups:
+        if number < len(rows):
+            rows.example(number)
+maps = [line.split()[-1] for line in open("/proc/self/maps") if sys.argv[1] in line]
+print(len({path for path in maps if "/parts/" not in path}), len({path for path in maps if "/parts/" in path}))
+"""
+
+
+def test_a_loader_of_many_groups_stays_below_the_limit_of_open_files(tmp_path: Path) -> None:
+    """Each group, and each dataset, is a stream of its own; all of them share a quarter and an eighth of the limit."""
+    groups = []
+    for number in range(12):
+        source = tmp_path / f"{number}.jsonl"
+        source.write_text(json.dumps({"text": "ab" * 150}) + "\n", encoding="utf-8")
+        groups.append({"name": f"g{number}", "uris": [str(source)]})
+    output = {
+        "path": "{group}/{split}_{index:06d}",
+        "sequence": {"length": LENGTH},
+        "shards": {"sequences": 1},
+    }
+    tokenizer = {"tokenizer": {"name": "bytes"}}
+    source_block = {"uris": None, "groups": groups}
+    run_job(make_job(tmp_path, tmp_path / "out", tokenizer, source=source_block, output=output), executor=inline())
+    done = run_command([sys.executable, "-c", MANY_GROUPS, str(tmp_path / "out")])
+    assert done.returncode == 0, done.stderr
+    shards, parts = map(int, done.stdout.split())
+    assert 0 < shards <= 16
+    assert 0 < parts <= 8
 
 
 def test_rows_in_a_bucket_are_read_by_ranges(output: Path, fake: FakeGcs) -> None:

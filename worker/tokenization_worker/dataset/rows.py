@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.dataset.reopening import Reopening
-from tokenization_worker.dataset.token_stream import Stream, most_maps
+from tokenization_worker.dataset.token_stream import Stream
 from tokenization_worker.formats.base import TokenArray
 from tokenization_worker.sequences import masks
 from tokenization_worker.sequences.parts import PartArray
@@ -60,8 +59,6 @@ class Rows:
         self._count = count
         self._is_delimiter_learned = is_delimiter_learned
         self._reopening = reopening
-        # Each holds a file descriptor where it is mapped. This cache has no lock that a fork could find held.
-        self._parts_file = lru_cache(maxsize=most_maps() // 2)(lambda number: stream.shards[number].parts_file())
 
     def __reduce__(self) -> Reopening[Rows]:
         return self._reopening
@@ -113,10 +110,8 @@ class Rows:
         """The parts of a row, in order, as docs/layout.md has them: their field `row` counts in the row's shard."""
         token = self._start + self._number(row) * self.length
         number = self._stream.shard_number(token)
-        shard = self._stream.shards[number]
-        first = (token - shard.start) // self.length
-        with shard.mapping_damage():
-            return self._parts_file(number).read(first)
+        first = (token - self._stream.shards[number].start) // self.length
+        return self._stream.read_parts(number, first)
 
     def segment_ids(self, row: int) -> NDArray[np.int32]:
         """i32[length]: 1 for the tokens of the row's first document, 2 for those of its second; 0 for padding."""

@@ -1,27 +1,26 @@
 """The tokens of a dataset by number: shards, and the streams that they are cut from.
 
 A window is copied out of memory maps of its shards: a copy of some KB costs a microsecond, and a view would keep its
-shard open for as long as a program holds it. Maps are opened when they are needed; the process keeps those used last,
-at most `most_maps` over all datasets. Where shards cannot be mapped (gs://), each read is a call. Where the format has
-no random access, a shard is read whole and the last two are kept.
+shard open for as long as a program holds it. Maps are opened when they are needed. The process keeps those used last:
+over all datasets at most `most_maps` of shards, and half as many of files of parts. Where shards cannot be mapped
+(gs://), each read is a call. Where the format has no random access, a shard is read whole and the last two are kept.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import resource
-import threading
 import weakref
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
-from functools import cache
 
 import numpy as np
 
+from tokenization_worker.dataset.parts_file import PartsFile
+from tokenization_worker.dataset.recently_used import RecentlyUsed
 from tokenization_worker.dataset.shard import Entries, Shard
 from tokenization_worker.formats.base import TokenArray
+from tokenization_worker.sequences.parts import PartArray
 
 _MOST_MAPS = 4096
 """Far below what Linux allows a process (65,530 maps)."""
@@ -33,29 +32,26 @@ _BLOCK_TOKENS = 1 << 20
 """Documents are read in blocks of about so many tokens: one call each where the store is far away."""
 
 
-_maps: OrderedDict[tuple[int, int], TokenArray] = OrderedDict()
-"""By stream and number of the shard; the one used last is at the end. Threads change it only with `_maps_lock`."""
-
-_maps_lock = threading.RLock()
-"""Reentrant: the garbage collector may end a stream, which closes its maps, in a thread that holds the lock."""
-
-# A fork waits for the lock, so that no child finds it held by a thread that the child does not have.
-os.register_at_fork(before=_maps_lock.acquire, after_in_parent=_maps_lock.release, after_in_child=_maps_lock.release)
-
-_stream_keys = itertools.count()
-
-
-@cache
 def most_maps() -> int:
     """How many shards this process keeps open: a map holds a file descriptor, and others need some, too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_MAPS if soft == resource.RLIM_INFINITY else max(4, min(_MOST_MAPS, soft // 4))
 
 
+_ShardKey = tuple[int, int]
+"""The key of a stream, and the number of a shard in it."""
+
+_maps: RecentlyUsed[_ShardKey, TokenArray] = RecentlyUsed(lambda: most_maps())
+
+_parts_files: RecentlyUsed[_ShardKey, PartsFile] = RecentlyUsed(lambda: most_maps() // 2)
+"""Each holds a file descriptor where it is mapped, else the places of its last reads."""
+
+_stream_keys = itertools.count()
+
+
 def _close_maps(stream_key: int) -> None:
-    with _maps_lock:
-        for key in [key for key in list(_maps) if key[0] == stream_key]:  # a finalizer may end another stream
-            del _maps[key]
+    for kept in (_maps, _parts_files):
+        kept.remove(lambda key: key[0] == stream_key)
 
 
 class Stream:
@@ -79,7 +75,7 @@ class Stream:
         self._ends = [shard.end for shard in shards]
         self._is_mapped = bool(shards) and shards[0].can_be_mapped
         self._has_random_access = not shards or shards[0].has_random_access
-        self._decoded: OrderedDict[int, TokenArray] = OrderedDict()
+        self._decoded: RecentlyUsed[int, TokenArray] = RecentlyUsed(lambda: _MOST_DECODED)
         self._checked: set[int] = set()
         self._key = next(_stream_keys)
         weakref.finalize(self, _close_maps, self._key).atexit = False
@@ -118,31 +114,29 @@ class Stream:
 
     def _decode(self, number: int) -> TokenArray:
         """All tokens of a shard of a format without random access; the last ones stay in memory."""
-        with _maps_lock:
-            kept = self._decoded.get(number)
-            if kept is not None:
-                self._decoded.move_to_end(number)
-                return kept
-        decoded = self.shards[number].open()
-        with _maps_lock:
-            self._decoded[number] = decoded
-            while len(self._decoded) > _MOST_DECODED:
-                self._decoded.popitem(last=False)
+        decoded = self._decoded.get(number)
+        if decoded is None:
+            decoded = self.shards[number].open()
+            self._decoded.add(number, decoded)
         return decoded
 
     def _map(self, number: int) -> TokenArray:
         key = (self._key, number)
-        with _maps_lock:
-            kept = _maps.get(key)
-            if kept is not None:
-                _maps.move_to_end(key)
-                return kept
-        opened: TokenArray = np.asarray(self.shards[number].open())  # a plain array: slices of a memmap cost 3 us
-        with _maps_lock:
-            _maps[key] = opened
-            while len(_maps) > most_maps():
-                _maps.popitem(last=False)
+        opened = _maps.get(key)
+        if opened is None:
+            opened = np.asarray(self.shards[number].open())  # a plain array: slices of a memmap cost 3 us
+            _maps.add(key, opened)
         return opened
+
+    def read_parts(self, number: int, row: int) -> PartArray:
+        """The parts of row `row` of the shard `number`, in order; a new array."""
+        shard, key = self.shards[number], (self._key, number)
+        with shard.mapping_damage():
+            file = _parts_files.get(key)
+            if file is None:
+                file = shard.parts_file()
+                _parts_files.add(key, file)
+            return file.read(row)
 
     def documents(self, start: int, end: int) -> Iterator[TokenArray]:
         """The whole documents that begin in [start, end), delimiters included; `start` is a shard's first token."""
