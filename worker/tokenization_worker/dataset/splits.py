@@ -13,7 +13,7 @@ import numpy as np
 
 from tokenization_worker.api.data import PARTS, Delimiters, ShuffleUnit, has_packed_rows
 from tokenization_worker.dataset.reopening import Reopening
-from tokenization_worker.dataset.shard import Shard
+from tokenization_worker.dataset.shard import NO_PARTS_FILE, Shard, StoredParts
 from tokenization_worker.dataset.split import Split
 from tokenization_worker.dataset.token_stream import Stream
 from tokenization_worker.formats.registry import preferred_format
@@ -97,7 +97,7 @@ def _shard(store: Store, index: Index, row: Row, dtype: np.dtype[np.unsignedinte
     format = preferred_format(index["data"]["output"]["formats"])
     row_length = _row_length(index)
     of_parts = (file for file in files_of_row(row) if file.get("format") == PARTS)
-    parts = next(((file["path"], file["bytes"], file["sha256"]) for file in of_parts), ("", 0, ""))
+    parts = [StoredParts(file["path"], file["bytes"], int(file["crc32c"], 16), file["sha256"]) for file in of_parts]
     return Shard(
         store,
         format,
@@ -110,7 +110,7 @@ def _shard(store: Store, index: Index, row: Row, dtype: np.dtype[np.unsignedinte
         start=0,
         documents_sha256=row.get("documentsSha256", ""),
         row_length=row_length,
-        parts=parts,
+        parts=parts[0] if parts else NO_PARTS_FILE,
         group=row.get("group", ""),
     )
 

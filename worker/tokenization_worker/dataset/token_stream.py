@@ -77,6 +77,7 @@ class Stream:
         self._has_random_access = not shards or shards[0].has_random_access
         self._decoded: RecentlyUsed[int, TokenArray] = RecentlyUsed(lambda: _MOST_DECODED)
         self._checked: set[int] = set()
+        self._checked_parts: set[int] = set()
         self._key = next(_stream_keys)
         weakref.finalize(self, _close_maps, self._key).atexit = False
 
@@ -135,6 +136,9 @@ class Stream:
             file = _parts_files.get(key)
             if file is None:
                 file = shard.parts_file()
+                if number not in self._checked_parts:  # one that was closed meanwhile is not checked again
+                    file.check(shard.parts.crc32c)
+                    self._checked_parts.add(number)
                 _parts_files.add(key, file)
             return file.read(row)
 

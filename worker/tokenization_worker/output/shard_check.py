@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Self
 
-import google_crc32c
-
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
 from tokenization_worker.output.layout import ShardKey
@@ -16,9 +14,9 @@ from tokenization_worker.output.ledger.receipts import ShardReceipt, WrittenFile
 from tokenization_worker.output.object_metadata import digest_of
 from tokenization_worker.output.tables import Row, files_of_row, key_of_row, table_rows
 from tokenization_worker.storage.base import Entry, NotFound, Store
+from tokenization_worker.storage.checksums import crc32c_of_bytes
 from tokenization_worker.storage.listing import list_known
 
-_CHUNK_BYTES = 1 << 20
 _READS_AT_ONCE = 4
 """Shards of a local disk that are read at once: what fills a disk; their checksums are computed one after the other."""
 
@@ -131,7 +129,7 @@ def _first_changed_file(store: Store, shard: ShardReceipt) -> WrittenFile | None
 
 def _is_whole(store: Store, file: WrittenFile) -> bool:
     try:
-        return _sums_up(store, file.path, file.bytes, file.crc32c)
+        return crc32c_of_bytes(store, file.path, file.bytes) == file.crc32c
     except NotFound:
         return False
 
@@ -196,12 +194,5 @@ def _holds(store: Store, entry: Entry, size: int, crc32c: int) -> bool:
     """Whether the object has this size and CRC32C, by the store's word or by reading it."""
     if entry.size != size:
         return False
-    return entry.crc32c == crc32c if entry.crc32c is not None else _sums_up(store, entry.path, size, crc32c)
-
-
-def _sums_up(store: Store, path: str, size: int, crc32c: int) -> bool:
-    """Whether the first `size` bytes of an object have this CRC32C."""
-    crc = 0
-    for start in range(0, size, _CHUNK_BYTES):
-        crc = google_crc32c.extend(crc, store.read_range(path, start, min(size, start + _CHUNK_BYTES)))
-    return bool(crc == crc32c)
+    found = crc32c_of_bytes(store, entry.path, size) if entry.crc32c is None else entry.crc32c
+    return found == crc32c

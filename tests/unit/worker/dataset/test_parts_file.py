@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -134,6 +135,28 @@ def test_a_fork_reads_while_a_thread_of_its_parent_waits_for_the_store(tmp_path:
         assert exit_code_of_fork(reads) == 0
         store.may_answer.set()
         assert len(waiting.result()) == 1
+
+
+@pytest.mark.parametrize("far", [True, False])
+@pytest.mark.parametrize("at", [0, 200, 256, 1 << 20, (1 << 20) + 256, -1])
+def test_a_file_with_another_checksum_is_named(tmp_path: Path, far: bool, at: int) -> None:
+    """Of several chunks; also where the store keeps no checksum, and by its header where that is another one."""
+    file = stored(tmp_path, parts_of([1] * 90_000), far=far)
+    data = bytearray((tmp_path / "a.npy").read_bytes())
+    crc32c = google_crc32c.value(bytes(data))
+    PartsFile(file, 90_000).check(crc32c)
+    data[at] ^= 16
+    (tmp_path / "a.npy").write_bytes(data)
+    words = "has another header" if 0 <= at < 256 else f"is corrupt: its CRC32C is [0-9a-f]{{8}}, expected {crc32c:08x}"
+    with pytest.raises(ShardUnreadable, match=words):
+        PartsFile(file, 90_000).check(crc32c)
+
+
+def test_a_far_file_that_grew_is_named(tmp_path: Path) -> None:
+    file = stored(tmp_path, parts_of([1]), far=True)
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes() + b"xx")
+    with pytest.raises(ShardUnreadable, match="has 286 bytes, expected 284"):
+        PartsFile(file, 1).check(0)
 
 
 @pytest.mark.parametrize("far", [True, False])
