@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
@@ -273,6 +274,44 @@ def test_rows_in_a_bucket_are_read_by_ranges(output: Path, fake: FakeGcs) -> Non
     assert of_tokens == [LENGTH * 2] * len(far)
     again = pickle.loads(pickle.dumps(far))
     assert repr(again.example(1)) == expected[1]
+
+
+REFUSED = {
+    "a seed that is text": (lambda rows: rows.order(seed="a", epoch=0), "seed: expected a whole number, found 'a'"),
+    "a seed that is a bool": (lambda rows: rows.order(seed=True, epoch=0), "seed: expected a whole number, found True"),
+    "no epoch": (lambda rows: rows.order(seed=0, epoch=None), "epoch: expected a whole number, found None"),
+    "no world": (lambda rows: rows.order(seed=0, epoch=0, world=0), "world: found 0, expected 1 or more"),
+    "a rank below 0": (lambda rows: rows.order(seed=0, epoch=0, rank=-1), "rank: found -1, expected 0 or more"),
+    "half a place": (lambda rows: rows.order(seed=0, epoch=0)[1.5], "an order: expected a whole number or a slice"),
+    "masks of a slice": (lambda rows: rows.segment_ids(slice(2)), "row: expected a whole number, found slice(None, 2"),
+    "an example of text": (lambda rows: rows.example("7"), "row: expected a whole number, found '7'"),
+    "rows by text": (lambda rows: rows["7"], "rows of 'train': expected a whole number or a slice, found '7'"),
+}
+
+
+@pytest.mark.parametrize(("ask", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_row_and_no_number_is_named(ask: Callable[[Any], object], words: str, output: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+        ask(open_dataset(output)["train"].rows)
+
+
+def test_an_order_prints_what_it_is_made_of(output: Path) -> None:
+    rows = open_dataset(output)["train"].rows
+    order = rows.order(seed=np.int64(2**40), epoch=2, rank=1, world=2)
+    assert repr(order[3:]) == "Order(rows=58, seed=1099511627776, epoch=2, places=range(7, 59, 2))"
+    assert list(order) == list(rows.order(seed=2**40, epoch=2, rank=1, world=2))
+
+
+@pytest.mark.parametrize("number", [-1, 2, 99])
+def test_a_source_file_that_is_not_there_is_named(number: int, output: Path) -> None:
+    dataset = open_dataset(output)
+    assert dataset.source_uri(np.uint32(1)) == str(output.parent / "1.jsonl")
+    with pytest.raises(IndexError, match=f"file {number}: expected 0 <= file < 2, the source files of {output}"):
+        dataset.source_uri(number)
+    with pytest.raises(TypeError, match="file: expected a whole number, found 'a'"):
+        dataset.source_uri("a")  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match=f"source file 'a': expected one of the 2 source files of {output}"):
+        dataset.source_file("a")
 
 
 def show(output: Path, *arguments: str) -> str:

@@ -25,6 +25,7 @@ from support.forked_commands import TOKJOB
 from support.runs import command, difference, make_job, read_index, run_command
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.dataset import GroupUnknown
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.clean import clean_output
@@ -534,6 +535,19 @@ def test_a_dataset_gives_the_part_of_each_group(source: Source, planted: dict[st
             == sum(part.documents for part in whole.groups.values())
         )
     assert open_dataset(planted["joined"])["train"].groups == {}
+
+
+def test_a_group_that_a_split_does_not_have_is_answered_with_those_that_it_has(planted: dict[str, Path]) -> None:
+    groups = open_dataset(planted["apart"])["train"].groups
+    with pytest.raises(
+        GroupUnknown, match="split 'train' has no group 'cod'\n  next: one of: web, code, books"
+    ) as caught:
+        groups["cod"]
+    assert isinstance(caught.value, KeyError)
+    assert groups.get("cod") is None
+    assert "cod" not in groups
+    with pytest.raises(GroupUnknown, match=r"has no group 'web'\n  next: read the split itself; .*{group}"):
+        open_dataset(planted["joined"])["train"].groups["web"]
 
 
 def test_shown_documents_are_those_of_the_source(source: Source, planted: dict[str, Path]) -> None:

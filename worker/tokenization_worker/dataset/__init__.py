@@ -4,6 +4,7 @@ Imports `output`, `formats`, `tokenizers`, `storage` and below. Open `dataset` f
 """
 
 from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, SplitUnknown, TokenIsPadding, open_dataset
+from tokenization_worker.dataset.groups import GroupUnknown
 from tokenization_worker.dataset.rows import Examples, Order, Rows
 from tokenization_worker.dataset.split import Split
 
@@ -11,6 +12,7 @@ __all__ = [
     "Dataset",
     "DocumentPlace",
     "Examples",
+    "GroupUnknown",
     "Order",
     "Rows",
     "Split",

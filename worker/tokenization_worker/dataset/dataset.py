@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenization_worker.api.arguments import require_place
 from tokenization_worker.api.data import Delimiters, has_packed_rows
+from tokenization_worker.dataset.numbers import require_whole
 from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.shard import Shard as Shard
 from tokenization_worker.dataset.split import Split as Split
@@ -178,7 +179,7 @@ class Dataset(Mapping[str, Split]):
 
     def locate(self, split: str, token: int) -> DocumentPlace:
         """The document that token number `token` of a split belongs to. Reads one or two small files."""
-        view = self[split]
+        view, token = self[split], require_whole("token", token)
         if not 0 <= token < len(view):
             raise IndexError(f"token {token:,}: expected 0 <= token < {len(view):,}, the length of split {split!r}")
         return self.locate_in(*part_of(view, token))
@@ -261,14 +262,17 @@ class Dataset(Mapping[str, Split]):
         )
 
     def source_file(self, uri: str) -> dict[str, Any]:
-        """The row of a source file: uri, size, version, outcome, counts; raises `KeyError`."""
+        """The row of a source file: uri, size, version, outcome, counts; raises `KeyError` unless it is one."""
         for row in self._files:
             if row["uri"] == uri:
                 return row
-        raise KeyError(uri)
+        raise KeyError(f"source file {uri!r}: expected one of the {len(self._files):,} source files of {self.uri}")
 
     def source_uri(self, file: int) -> str:
-        """The source file with this number: as parts have it, and its row in files.jsonl.zst."""
+        """The source file with this number: as parts have it, and its row in files.jsonl.zst; raises `IndexError`."""
+        file, count = require_whole("file", file), len(self._files)
+        if not 0 <= file < count:
+            raise IndexError(f"file {file:,}: expected 0 <= file < {count:,}, the source files of {self.uri}")
         uri: str = self._files[file]["uri"]
         return uri
 

@@ -13,13 +13,13 @@ a far store a row is one read of its bytes, and one of parts.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization_worker.dataset.numbers import require_whole
 from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.token_stream import Stream
 from tokenization_worker.formats.base import TokenArray
@@ -84,7 +84,8 @@ class Rows:
         the end; raises `IndexError` for a row that is not there."""
         if isinstance(wanted, slice):
             return self._slice(range(*wanted.indices(self._count)))
-        first = self._start + self._number(wanted) * self.length
+        number = self._number(wanted, f"rows of {self.split!r}", "a whole number or a slice")
+        first = self._start + number * self.length
         return self._stream.tokens(first, first + self.length)
 
     def _slice(self, numbers: range) -> TokenArray:
@@ -95,11 +96,8 @@ class Rows:
         tokens = self._stream.tokens(start, start + (last + 1 - first) * self.length)
         return tokens.reshape(-1, self.length)[:: numbers.step]
 
-    def _number(self, wanted: int) -> int:
-        try:
-            number = operator.index(wanted)
-        except TypeError as error:
-            raise TypeError(f"rows of {self.split!r}: expected a whole number or a slice, found {wanted!r}") from error
+    def _number(self, wanted: int, name: str = "row", expected: str = "a whole number") -> int:
+        number = require_whole(name, wanted, expected)
         if not -self._count <= number < self._count:
             raise IndexError(
                 f"row {number:,}: expected -{self._count:,} <= row < {self._count:,}, the rows of split {self.split!r}"
@@ -159,13 +157,19 @@ class Rows:
         All processes get equally many: what is left over at the end is in no process's part of this epoch. The order
         depends on these numbers alone, so a run that was stopped after n rows goes on with `order[n:]`.
         """
-        for name, value in (("seed", seed), ("epoch", epoch), ("rank", rank), ("world", world - 1)):
-            if value < 0:
-                raise ValueError(f"{name}: found {value}, expected {0 if name != 'world' else 1} or more")
+        seed, epoch = _require_at_least("seed", seed, 0), _require_at_least("epoch", epoch, 0)
+        rank, world = _require_at_least("rank", rank, 0), _require_at_least("world", world, 1)
         if rank >= world:
             raise ValueError(f"rank: found {rank}, expected less than world, {world}")
         places = range(rank, self._count - self._count % world, world)
-        return Order(self._count, (seed * _EPOCHS + epoch) % 2**64, places)
+        return Order(self._count, seed, epoch, places)
+
+
+def _require_at_least(name: str, value: object, least: int) -> int:
+    number = require_whole(name, value)
+    if number < least:
+        raise ValueError(f"{name}: found {number}, expected {least} or more")
+    return number
 
 
 class Examples:
@@ -185,12 +189,19 @@ class Examples:
 
 
 class Order:
-    """A shuffled order of row numbers. `order[a:b]` is an order, too; nothing is computed before it is asked for."""
+    """A shuffled order of row numbers. `order[a:b]` is an order, too; nothing is computed before it is asked for.
 
-    def __init__(self, rows: int, seed: int, places: range) -> None:
+    `places`: those of its numbers in the order of all `rows` rows that `seed` and `epoch` give.
+    """
+
+    def __init__(self, rows: int, seed: int, epoch: int, places: range) -> None:
         self._rows = rows
         self._seed = seed
+        self._epoch = epoch
         self._places = places
+
+    def __repr__(self) -> str:
+        return f"Order(rows={self._rows}, seed={self._seed}, epoch={self._epoch}, places={self._places})"
 
     def __len__(self) -> int:
         return len(self._places)
@@ -203,7 +214,8 @@ class Order:
 
     def __getitem__(self, wanted: int | slice) -> int | Order:
         if isinstance(wanted, slice):
-            return Order(self._rows, self._seed, self._places[wanted])
+            return Order(self._rows, self._seed, self._epoch, self._places[wanted])
+        wanted = require_whole("an order", wanted, "a whole number or a slice")
         try:
             place = self._places[wanted]
         except IndexError as error:
@@ -221,4 +233,5 @@ class Order:
         return numbers if dtype is None else numbers.astype(dtype)
 
     def _compute(self, places: range) -> NDArray[np.int64]:
-        return permuted(np.arange(places.start, places.stop, places.step, dtype=np.int64), self._rows, self._seed)
+        numbers = np.arange(places.start, places.stop, places.step, dtype=np.int64)
+        return permuted(numbers, self._rows, (self._seed * _EPOCHS + self._epoch) % 2**64)

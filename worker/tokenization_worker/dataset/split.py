@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import overload
@@ -11,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.api.data import Delimiters
+from tokenization_worker.dataset.groups import Groups
+from tokenization_worker.dataset.numbers import require_whole
 from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.rows import Rows
 from tokenization_worker.dataset.shard import Shard
@@ -41,7 +42,7 @@ class Split:
     ) -> None:
         self.name = name
         self.group = group
-        self.groups = groups
+        self.groups = Groups(name, groups)
         self.shards = shards
         self.documents = documents
         self.row_length = row_length
@@ -94,6 +95,8 @@ class Split:
 
     def tokens(self, start: int, end: int) -> TokenArray:
         """Tokens [start, end) as a new array, across shards; raises `IndexError` outside of the split."""
+        if type(start) is not int or type(end) is not int:
+            start, end = require_whole("start", start), require_whole("end", end)
         if not 0 <= start <= end <= self._length:
             raise IndexError(
                 f"tokens [{start:,}, {end:,}): expected 0 <= start <= end <= {len(self):,}, the length of split "
@@ -111,10 +114,7 @@ class Split:
         """A token, or a slice of them as a new array; negative numbers count from the end."""
         if isinstance(wanted, slice):
             return self._slice(range(*wanted.indices(self._length)))
-        try:
-            number = operator.index(wanted)
-        except TypeError as error:
-            raise TypeError(f"split {self.name!r}: expected a whole number or a slice, found {wanted!r}") from error
+        number = require_whole(f"split {self.name!r}", wanted, "a whole number or a slice")
         if not -self._length <= number < self._length:
             raise IndexError(
                 f"token {number:,}: expected -{len(self):,} <= token < {len(self):,}, the length of split {self.name!r}"

@@ -48,6 +48,17 @@ def open_split(kind: type[LocalStore], folder: Path) -> Split:
     return Split("train", 3, stream, tuple(shards[1:]), Delimiters(9, None), (open_split, (kind, folder)), 0)
 
 
+def test_what_is_no_number_is_named(split: Split) -> None:
+    for ask, words in {
+        lambda: split.tokens("a", 3): "start: expected a whole number, found 'a'",  # type: ignore[arg-type]
+        lambda: split.tokens(0, 1.5): "end: expected a whole number, found 1.5",  # type: ignore[arg-type]
+        lambda: split[True]: "split 'train': expected a whole number or a slice, found True",
+    }.items():
+        with pytest.raises(TypeError, match=words):
+            ask()
+    assert split.tokens(np.int64(1), np.int32(4)).tolist() == OWN[1:4].tolist()
+
+
 @pytest.mark.parametrize("step", [None, 1, 3, -1, -4])
 def test_slices_are_those_of_one_array(step: int | None, split: Split) -> None:
     assert len(split) == len(OWN)
