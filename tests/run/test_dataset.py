@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from support.corpus import CorpusWriter, take_documents, zstd
@@ -30,11 +32,13 @@ from tokenization_worker.dataset.shard import Shard
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.inspect import show
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.inspect.status import read_status
 from tokenization_worker.inspect.unusable_documents import read_unusable
 from tokenization_worker.output.create_only import create_bytes
+from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome
 from tokenization_worker.readers.parquet.file import SizedFile
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
@@ -453,6 +457,31 @@ def test_rows_are_read_in_the_thread_that_asks(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(SizedFile, "read", watched)
     assert [item.id for item in show_documents(str(tmp_path / "out"), "train", 0, count=2)] == ["row-0", "row-1"]
     assert readers == {threading.get_ident()}
+
+
+def test_ids_that_have_no_value_in_python_are_shown(tmp_path: Path) -> None:
+    """pyarrow has no Python value for a time that is no whole number of microseconds."""
+    (tmp_path / "source").mkdir()
+    ids = pa.array([1_700_000_000_123_456_789, None], pa.timestamp("ns"))
+    pq.write_table(pa.table({"id": ids, "text": ["alpha", "beta"]}), tmp_path / "source" / "a.parquet")
+    run_job(make_job(tmp_path / "source", tmp_path / "out", tokenizer={"name": "bytes"}), options=Options(processes=1))
+    shown = show_documents(str(tmp_path / "out"), "train", 0, count=2)
+    assert [item.id for item in shown] == ["2023-11-14 22:13:20.123456789", f"{tmp_path}/source/a.parquet@1"]
+
+
+def test_an_id_that_cannot_be_read_is_no_reason_to_show_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = _parquet(tmp_path / "source").finish()
+    run_job(make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"}), options=Options(processes=1))
+
+    def corrupt(*_: object) -> str:
+        raise CorruptFileError(FileOutcome.CORRUPT_FILE, 1, "Parquet: a page of the id is broken")
+
+    monkeypatch.setattr(show, "read_cell", corrupt)
+    [shown] = show_documents(str(tmp_path / "out"), "train", 0)
+    assert (shown.text, shown.id, shown.position) == (corpus.documents[0], None, 0)
+    assert shown.note == "the id cannot be read: Parquet: a page of the id is broken"
 
 
 def test_line_numbers_count_blank_lines(first_output: Path) -> None:

@@ -15,11 +15,14 @@ import google_crc32c
 import pytest
 
 from support.permissions import open_folder, without_root
+from support.runs import make_job
 from support.stores.gcs_emulator import gcs_bucket, gcs_host  # noqa: F401  fixtures
 from support.stores.gcs_fake import FakeGcs, Fault
 from support.stores.hub_fake import hub  # noqa: F401  fixture
 from support.stores.s3_server import put_s3, s3_bucket, s3_host  # noqa: F401  fixtures
 from tokenization_worker.errors import ChangedError, SpecError, TemporaryError
+from tokenization_worker.events import Warned
+from tokenization_worker.planning.prepare import prepare
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.gcs.client import RETRY
 from tokenization_worker.storage.gcs.source import GcsSource
@@ -27,7 +30,7 @@ from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.prefetch import FIRST_BYTES
 from tokenization_worker.storage.source_file import Changed
-from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
+from tokenization_worker.storage.sources import closed_folders, list_source, open_source, open_unchanged, read_uri
 
 # The client library leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -308,6 +311,54 @@ def test_folders_that_no_match_can_lie_in_are_not_read() -> None:
         with without_root():
             assert names(root, "*.jsonl") == ["a.jsonl"]
         (root / "closed").chmod(0o755)
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "/**", "/**/*.jsonl", "/*/*.jsonl"])
+def test_lost_and_found_of_a_volume_is_left_out(pattern: str) -> None:
+    with open_folder() as root:
+        put_local(root)("a.jsonl", b"x")
+        put_local(root)("b/b.jsonl", b"x")
+        (root / "lost+found").mkdir(mode=0)
+        with without_root():
+            found = [Path(file.uri).name for file in list_source((f"{root}{pattern}",))]
+            assert closed_folders((f"{root}{pattern}",), "gs://b/out") == [str(root / "lost+found")]
+        (root / "lost+found").chmod(0o755)
+        assert closed_folders((f"{root}{pattern}",), "gs://b/out") == []
+    assert found == ["b.jsonl"] if pattern == "/*/*.jsonl" else ["a.jsonl", "b.jsonl"]
+
+
+def test_lost_and_found_that_can_be_listed_is_a_folder_like_others(tmp_path: Path) -> None:
+    put_local(tmp_path)("lost+found/a.jsonl", b"x")
+    assert names(tmp_path, "") == ["lost+found/a.jsonl"]
+
+
+def test_a_plan_warns_of_lost_and_found(tmp_path: Path) -> None:
+    with open_folder() as root:
+        for name in ("src", "out"):
+            (root / name / "lost+found").mkdir(parents=True)
+            (root / name / "lost+found").chmod(0)
+        (root / "src/a.jsonl").write_bytes(b'{"text":"a"}')
+        job = make_job(root / "src/*.jsonl", root / "out", tokenizer={"name": "bytes"})
+        prepare(job)  # imports what this user alone may read
+        events: list[object] = []
+        with without_root():
+            prepare(make_job(root / "src", root / "out", tokenizer={"name": "bytes"}), events.append)
+        for name in ("src", "out"):
+            (root / name / "lost+found").chmod(0o755)
+    warnings = [event.message for event in events if isinstance(event, Warned)]
+    assert [message.partition(" is left out")[0] for message in warnings] == [
+        f"{root}/src/lost+found",
+        f"{root}/out/lost+found",
+    ]
+
+
+def test_a_closed_folder_of_that_name_below_another_one_is_named() -> None:
+    with open_folder() as root:
+        (root / "b" / "lost+found").mkdir(parents=True)
+        (root / "b" / "lost+found").chmod(0)
+        with without_root(), pytest.raises(SpecError, match="Permission denied"):
+            list_source((str(root),))
+        (root / "b" / "lost+found").chmod(0o755)
 
 
 def test_a_name_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:

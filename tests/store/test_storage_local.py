@@ -507,6 +507,16 @@ def test_a_place_that_may_not_be_read_is_named() -> None:
             assert str(folder / "out" / closed) in raised.value.message
 
 
+def test_lost_and_found_of_a_volume_is_left_out() -> None:
+    with open_folder() as folder:
+        store = LocalStore(folder)
+        put(store, "a", b"x")
+        (folder / "lost+found").mkdir(mode=0)
+        with without_root():
+            assert [entry.path for entry in store.list()] == ["a"]
+        (folder / "lost+found").chmod(0o755)
+
+
 @pytest.mark.parametrize("closed", ["", "host-1-0.lock"], ids=["folder", "lock"])
 def test_scratch_that_may_not_be_looked_at_is_named(closed: str) -> None:
     with open_folder() as folder:

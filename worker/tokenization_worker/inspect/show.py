@@ -36,8 +36,8 @@ from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.planning.groups.shares import hash_ends_of, is_in_share
 from tokenization_worker.planning.splits import Streams, stream_of
 from tokenization_worker.readers.document_batch import CorruptFileError, FileSlice, ReadOptions
-from tokenization_worker.readers.identity import read_id
-from tokenization_worker.readers.parquet.one_row import read_row
+from tokenization_worker.readers.identity import describe_id, read_id
+from tokenization_worker.readers.parquet.one_row import read_cell
 from tokenization_worker.readers.records import SourceDocument, read_each
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.source_file import Changed, describe_file
@@ -209,8 +209,7 @@ class _Source:
         if not np.array_equal(self._expected(document, place), tokens):
             note = f"the source has another text here; {self._check()}"
             return ShownDocument(place, tokens, decoded, None, document.position, document.number, note, *around)
-        value = orjson.loads(document.line) if document.line else self._read_row(place.uri, document.position)
-        name = read_id(value, self._id_field, place.uri, document.position)
+        name, note = self._read_id(document, place.uri)
         return ShownDocument(place, tokens, decoded, name, document.position, document.number, note, *around)
 
     def _expected(self, document: SourceDocument, place: DocumentPlace) -> NDArray[np.int64]:
@@ -219,12 +218,19 @@ class _Source:
         whole = np.concatenate([begin, self._encode(document), end]).astype(np.int64)
         return whole[place.offset : place.offset + place.tokens] if self._are_pieces else whole
 
-    def _read_row(self, uri: str, row: int) -> Any:
-        """The id column of one row of a Parquet file; nothing for a file of plain text, which has no ids."""
-        with closing(open_source(uri, self._dataset.source_file(uri).get("pin", ""))) as stream:
-            if stream.read(4) != b"PAR1":
-                return None
-            return read_row(stream, row, self._id_field.partition(".")[0])
+    def _read_id(self, document: SourceDocument, uri: str) -> tuple[str | None, str]:
+        """The id of a document, and why it is not known, if so."""
+        if document.line:
+            return read_id(orjson.loads(document.line), self._id_field, uri, document.position), ""
+        try:
+            with closing(open_source(uri, self._dataset.source_file(uri).get("pin", ""))) as stream:
+                is_parquet = stream.read(4) == b"PAR1"  # plain text has no ids
+                value = read_cell(stream, document.position, self._id_field) if is_parquet else None
+        except CorruptFileError as damage:
+            return None, f"the id cannot be read: {damage.detail}"
+        except TokenizationError as error:
+            return None, f"the id cannot be read: {error.message}"
+        return describe_id(value, uri, document.position), ""
 
 
 def _thresholds(splits: list[dict[str, Any]]) -> list[int]:

@@ -15,7 +15,7 @@ from tokenization_worker.output.layout import INDEX, SHARDS_TABLE
 from tokenization_worker.output.naming import name_files
 from tokenization_worker.readers.detection.detect import may_be_empty
 from tokenization_worker.storage.source_file import SourceFile
-from tokenization_worker.storage.sources import is_same_file, selects
+from tokenization_worker.storage.sources import closed_folders, is_same_file, selects
 
 
 def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> None:
@@ -50,6 +50,17 @@ def warn_of_empty_files(files: tuple[SourceFile, ...], format: SourceFormat, wat
     empty = [file.uri for file in files if not file.size and may_be_empty(file.uri, format)]
     if empty:
         watch(Warned(f"{counted(len(empty), 'file')} of 0 bytes, which hold no document, the first: {empty[0]}"))
+
+
+def warn_of_closed_folders(patterns: Iterable[str], output: str, watch: Watcher) -> None:
+    """Warn of the folder `lost+found` of a volume, which listings leave out where this user may not list it."""
+    for folder in closed_folders(patterns, output):
+        watch(
+            Warned(
+                f"{folder} is left out, because this user may not list it. It holds what a repair of the file system "
+                "found; if your files are there, move them to another folder"
+            )
+        )
 
 
 def warn_of_links(files: tuple[SourceFile, ...], watch: Watcher) -> None:

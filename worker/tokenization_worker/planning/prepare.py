@@ -30,7 +30,12 @@ from tokenization_worker.planning.estimate import (
 from tokenization_worker.planning.groups.files import list_files
 from tokenization_worker.planning.groups.shares import asks_for_tokens, pin_shares, resolve_shares
 from tokenization_worker.planning.head_check import is_corrupt, sample_heads, warn_of_empty_texts
-from tokenization_worker.planning.listing_check import refuse_output_in_source, warn_of_empty_files, warn_of_links
+from tokenization_worker.planning.listing_check import (
+    refuse_output_in_source,
+    warn_of_closed_folders,
+    warn_of_empty_files,
+    warn_of_links,
+)
 from tokenization_worker.planning.lossless_check import require_text_kept, warn_of_refused
 from tokenization_worker.planning.sampling import advice, foresee
 from tokenization_worker.planning.source_check import find_strange
@@ -172,6 +177,7 @@ def prepare_source(
     job, data, limits, tokenizer, dtype = subject.job, subject.data, subject.limits, subject.tokenizer, subject.dtype
     files = list_files(data, pins)
     refuse_output_in_source(data, files)
+    warn_of_closed_folders(data.source.uris, data.output.uri, watch)
     warn_of_empty_files(files, data.source.format, watch)
     warn_of_links(files, watch)
     strange = find_strange(data.source.uris, data.source.format, files)

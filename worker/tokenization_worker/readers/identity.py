@@ -13,6 +13,11 @@ def read_id(record: object, id_field: str, uri: str, position: int) -> str:
     value = record
     for name in id_field.split("."):
         value = value.get(name) if isinstance(value, dict) else None
+    return describe_id(value, uri, position)
+
+
+def describe_id(value: object, uri: str, position: int) -> str:
+    """`value` if it is text or a 64-bit integer, else `<uri>@<byte offset or row>`."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and _INT64_MIN <= value <= _UINT64_MAX:

@@ -242,6 +242,18 @@ def _match(pattern: str, pins: dict[str, str]) -> Iterator[SourceFile]:
             yield file
 
 
+def closed_folders(uris: Iterable[str], output: str) -> list[str]:
+    """The folders `lost+found` that listings of these patterns and of `output` leave out, since this user may not list
+    them; each once."""
+    from tokenization_worker.storage.local.lost_and_found import NAME, closed_folder
+
+    parsed = [Pattern.parse(uri) for uri in uris if scheme_of(uri) == "file"]
+    entered = [each.folder for each in parsed if each.may_enter(each.folder + NAME)]
+    roots = [*entered, *([output] if scheme_of(output) == "file" else [])]
+    closed = (closed_folder(plain_path(root)) for root in roots)
+    return list(dict.fromkeys(folder for folder in closed if folder is not None))
+
+
 def connections_to(uris: tuple[str, ...]) -> int:
     """Calls that this process may have under way at once to the sources of these patterns."""
     return min(_source(uri, {}).connections for uri in uris)

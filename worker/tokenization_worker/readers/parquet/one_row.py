@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tokenization_worker.readers.parquet.file import open_parquet, parquet_row_groups
+from tokenization_worker.readers.parquet.file import load_pyarrow, open_parquet, parquet_row_groups
 from tokenization_worker.storage.base import ByteReader
 
 
@@ -18,18 +19,54 @@ def group_of_row(stream: ByteReader, row: int) -> int:
     return len(groups)
 
 
-def read_row(stream: ByteReader, row: int, column: str) -> dict[str, Any] | None:
-    """Row number `row` as Python values, of this column alone; None where there is no such column or row.
+def read_cell(stream: ByteReader, row: int, field: str) -> str | int | None:
+    """The value at `field` (a dot descends into a struct) of row number `row`, for people: an integer, or text.
 
-    Read in the thread that asks: one of pyarrow's that still holds the stream when the interpreter ends aborts it.
-    Raises `CorruptFileError`.
+    Times, decimals and the like are text as pyarrow writes it, bytes are UTF-8 or else hexadecimal. None where there is
+    no such row or column, and for any other value. No value raises. Read in the thread that asks: one of pyarrow's that
+    still holds the stream when the interpreter ends aborts it. Raises `CorruptFileError`.
     """
+    column, *inner = field.split(".")
     with open_parquet(stream, stream.seek(0, 2)) as (file, _):
         for group in range(file.metadata.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if row < rows:
                 table = file.read_row_group(group, columns=[column], use_threads=False)
-                found: dict[str, Any] | None = table.slice(row, 1).to_pylist()[0] if table.num_columns else None
-                return found
+                return _describe_cell(table.column(0)[row], inner) if table.num_columns else None
             row -= rows
     return None
+
+
+def _describe_cell(cell: Any, inner: Sequence[str]) -> str | int | None:
+    """What `read_cell` gives of a scalar of pyarrow, which knows no Python value for some times of nanoseconds."""
+    pa = load_pyarrow()
+    kinds = pa.types
+    for name in inner:
+        if not kinds.is_struct(cell.type) or cell.type.get_field_index(name) < 0:  # also where two have the name
+            return None
+        cell = cell[name]
+    if isinstance(cell, pa.DictionaryScalar | pa.ExtensionScalar):
+        cell = cell.value
+    if cell is None or not cell.is_valid:
+        return None
+    kind = cell.type
+    if kinds.is_integer(kind):
+        return int(cell.as_py())
+    if kinds.is_duration(kind):
+        return f"{cell.value} {kind.unit}"
+    if kinds.is_large_binary(kind) or kinds.is_binary(kind) or kinds.is_fixed_size_binary(kind):
+        return _describe_bytes(cell.as_py())
+    if not (kinds.is_temporal(kind) or kinds.is_decimal(kind) or kinds.is_string(kind) or kinds.is_large_string(kind)):
+        return None
+    try:
+        return str(cell.cast(pa.string()).as_py())
+    except (pa.ArrowException, UnicodeDecodeError):  # such as a time zone that this machine does not know
+        return None
+
+
+def _describe_bytes(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    return text if text.isprintable() else value.hex()

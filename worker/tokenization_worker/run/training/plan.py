@@ -21,7 +21,12 @@ from tokenization_worker.output.training_index import TrainingIndex, read_traini
 from tokenization_worker.pipelines.train.count_task import require_same_library
 from tokenization_worker.planning.groups.files import list_files
 from tokenization_worker.planning.head_check import is_corrupt, sample_heads, warn_of_empty_texts
-from tokenization_worker.planning.listing_check import refuse_overlap, warn_of_empty_files, warn_of_links
+from tokenization_worker.planning.listing_check import (
+    refuse_overlap,
+    warn_of_closed_folders,
+    warn_of_empty_files,
+    warn_of_links,
+)
 from tokenization_worker.planning.make_plan import cut_source
 from tokenization_worker.planning.sampling import foresee
 from tokenization_worker.planning.source_check import find_strange
@@ -213,6 +218,7 @@ def _refuse_files(store: Store, data: TrainingData, *more: str) -> None:
 
 def _check_source(data: TrainingData, limits: RunLimits, files: tuple[SourceFile, ...], watch: Watcher) -> None:
     """Raise what the heads of a few files, and the names of all, show to be wrong; warn of what may be."""
+    warn_of_closed_folders(data.source.uris, data.output_uri, watch)
     warn_of_empty_files(files, data.source.format, watch)
     warn_of_links(files, watch)
     strange = find_strange(data.source.uris, data.source.format, files)

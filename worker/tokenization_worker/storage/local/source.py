@@ -12,6 +12,7 @@ from typing import cast
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.host.open_files import explain_open_files
 from tokenization_worker.storage.base import ByteReader, NotFound
+from tokenization_worker.storage.local.lost_and_found import closed_folder
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.schemes import plain_path
 from tokenization_worker.storage.source_file import SourceFile
@@ -24,7 +25,10 @@ class LocalSource:
     connections = 1
 
     def list(self, pattern: Pattern) -> Iterator[SourceFile]:
-        """Raises `SpecError("SourceInvalid")` for what is selected and is no file, and for a link in a circle."""
+        """Raises `SpecError("SourceInvalid")` for what is selected and is no file, and for a link in a circle.
+
+        `lost+found` in the pattern's own folder is left out where this user may not list it.
+        """
         root = str(plain_path(pattern.folder))
         folders: list[tuple[str, str, frozenset[str]]] = [(root, os.path.realpath(root), frozenset())]
         while folders:
@@ -39,7 +43,7 @@ class LocalSource:
                     continue
                 _require_utf8(path)
                 if _is_folder(item, path):
-                    if enters:
+                    if enters and not (folder == root and path == closed_folder(folder)):
                         below = os.path.realpath(path) if item.is_symlink() else str(Path(real, item.name))
                         folders.append((path, below, inside))
                 elif selected or item.is_symlink():  # a link to nothing may have been meant as a folder

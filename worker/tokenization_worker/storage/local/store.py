@@ -17,6 +17,7 @@ from stat import S_ISLNK, S_ISREG
 
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound
 from tokenization_worker.storage.local.folders import entered, is_own, listable, opened_file, refuse_kind, refuse_link
+from tokenization_worker.storage.local.lost_and_found import NAME, closed_folder
 from tokenization_worker.storage.local.os_errors import map_os_errors, unless_gone
 from tokenization_worker.storage.local.scratch import (
     SCRATCH,
@@ -48,14 +49,17 @@ class LocalStore:
             yield from self._walk(fd, ".", folder, prefix)
 
     def _walk(self, parent: int, name: str, folder: str, prefix: str) -> Iterator[Entry]:
-        """What is in `name` of `parent`, whose path is `folder`, and below it; not behind links to folders."""
+        """What is in `name` of `parent`, whose path is `folder`, and below it; not behind links to folders, and not in
+        a `lost+found` of the root that this user may not list."""
         with map_os_errors("list", self.root / folder), suppress(FileNotFoundError), listable(parent, name) as fd:
             with os.scandir(fd) as items:
                 found = list(items)
             for item in found:
                 path = f"{folder}/{item.name}" if folder else item.name
                 if item.is_dir(follow_symlinks=False):
-                    if path != SCRATCH and (path.startswith(prefix) or prefix.startswith(f"{path}/")):
+                    is_closed = path == NAME and closed_folder(self.root) is not None
+                    leads_there = path.startswith(prefix) or prefix.startswith(f"{path}/")
+                    if path != SCRATCH and leads_there and not is_closed:
                         yield from self._walk(fd, item.name, path, prefix)
                 elif path.startswith(prefix):
                     status = self._stat(fd, item.name, path)
