@@ -26,7 +26,7 @@ from support.runs import command, difference, make_job, read_index, run_command
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.dataset import GroupUnknown
-from tokenization_worker.errors import SpecError
+from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.preview import preview_run
@@ -614,3 +614,52 @@ def test_groups_on_ray_have_the_same_bytes(source: Source, tmp_path: Path) -> No
     done = run_command(command(job, tmp_path, "--executor", "ray", "--processes", "2"), timeout_s=300)
     assert done.returncode == 0, done.stderr
     assert difference(tmp_path / "ray", tmp_path / "here") is None
+
+
+def plan_warnings(job: TokenizationJob) -> list[str]:
+    """What a plan warns of."""
+    told: list[Event] = []
+    preview_run(job, watch=told.append)
+    return [event.message for event in told if isinstance(event, Warned)]
+
+
+def test_shares_that_leave_all_documents_out_are_named(source: Source, tmp_path: Path) -> None:
+    job = job_of(source, tmp_path / "out", shares={"books": "0.0000001%"})
+    for attempt in (preview_run, lambda job: run_job(job, executor=inline())):
+        with pytest.raises(DataError) as raised:
+            attempt(job)
+        assert raised.value.reason == "NoDocuments"
+        assert "the shares of source.groups leave out all 31 documents" in raised.value.message
+        assert "textField" not in raised.value.next_step
+        assert "raise the share or tokens of a group" in raised.value.next_step
+    assert "that can be used; 1 unusable (InvalidJson" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (1, "the share of 0.0347 % that follows from tokens: 1 takes none of its 31 documents"),
+        ("0.0001%", "its share of 0.0001 % takes none of its 31 documents"),
+    ],
+    ids=["tokens", "share"],
+)
+def test_a_plan_warns_of_a_group_whose_share_takes_nothing(
+    share: int | str, words: str, source: Source, tmp_path: Path
+) -> None:
+    warnings = plan_warnings(job_of(source, tmp_path / "out", shares={"code": "100%", "books": share}))
+    assert [message for message in warnings if "group books" in message] == [
+        f"source.groups, group books: {words}: raise its share or tokens if that is not wanted"
+    ]
+
+
+def test_a_plan_warns_of_a_large_group_whose_share_may_take_nothing(tmp_path: Path) -> None:
+    for group, documents in (("large", 40_000), ("small", 3)):
+        (tmp_path / group).mkdir()
+        lines = json_lines([f"document number {number}" for number in range(documents)])
+        (tmp_path / group / "a.jsonl").write_bytes(lines)
+    corpus = Source(tmp_path, {})
+    warnings = plan_warnings(job_of(corpus, tmp_path / "out", shares={"large": 1, "small": "100%"}))
+    assert [message for message in warnings if "may take none of its about " in message and "group large" in message]
+    assert not [message for message in warnings if "group small" in message]
+    warnings = plan_warnings(job_of(corpus, tmp_path / "out", shares={"large": "1%", "small": "100%"}))
+    assert not [message for message in warnings if "take" in message]

@@ -47,6 +47,12 @@ def test_content_decides_whatever_the_suffix(tmp_path: Path, suffix: str) -> Non
         (b"PK\x03\x04zip", "begins with"),
         (b"<html>not found</html>", "<html>"),
         (b'{"a": 1}', "has a field model; found a"),
+        (
+            b'{"config": {"pattern": "x", "version": "v3"}, "vocab": [], "special_tokens": []}',
+            r"is a file of Mistral's Tekken, version v3, expected a tokenizer.json\n.*{name: hf:mistralai/MODEL}",
+        ),
+        (b'{"config": {"pattern": "x"}, "vocab": [{"rank": 0}]}', "is a file of Mistral's Tekken, expected"),
+        (b'{"config": {}, "vocab": {"a": 0}}', "has a field model; found config, vocab"),
         (b'{"model": ', "not valid JSON"),
         (
             b'{"model": {"type": "Nonsense"}, "added_tokens": [{"id": 0, "content": "</s>"}]}',
@@ -67,6 +73,9 @@ def test_content_decides_whatever_the_suffix(tmp_path: Path, suffix: str) -> Non
         "zip",
         "html",
         "other json",
+        "tekken",
+        "tekken without a version",
+        "not tekken",
         "cut json",
         "unknown model",
         "model without a type",

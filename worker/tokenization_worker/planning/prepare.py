@@ -28,6 +28,7 @@ from tokenization_worker.planning.estimate import (
     measure_groups,
 )
 from tokenization_worker.planning.groups.files import list_files
+from tokenization_worker.planning.groups.foresight import foresee_shares
 from tokenization_worker.planning.groups.shares import asks_for_tokens, pin_shares, resolve_shares
 from tokenization_worker.planning.head_check import is_corrupt, sample_heads, warn_of_empty_texts
 from tokenization_worker.planning.listing_check import (
@@ -197,6 +198,9 @@ def prepare_source(
         watch(Warned(warning))
     measured = measure_groups(files, samples, encoded)
     data = _find_shares(subject, files, measured, found, watch)
+    shares = foresee_shares(data, measured, samples)
+    for warning in shares.warnings:
+        watch(Warned(warning))
     splits = foresee_splits(data, measured, samples)
     for warning in splits.warnings:
         watch(Warned(warning))
@@ -217,7 +221,7 @@ def prepare_source(
         run_key=run_key(job),
         estimate=estimated,
         sampled_texts=sampled_texts,
-        foreseen=foresight.error or splits.error,
+        foreseen=foresight.error or shares.error or splits.error,
         strange=strange,
         hint=advice(samples),
     )

@@ -46,6 +46,7 @@ from tokenization_worker.tokenizers.restoring import (
     measure_tokens,
     why_no_bytes,
 )
+from tokenization_worker.tokenizers.tekken import refuse_tekken
 
 if TYPE_CHECKING:
     import tokenizers
@@ -177,6 +178,7 @@ def _parse(uri: str, data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise _invalid(uri, f"it is not valid JSON: {error}", "check that the file is complete") from error
     if not isinstance(document.get("model"), dict):
+        refuse_tekken(uri, document)
         found = ", ".join(sorted(document)[:6]) or "nothing"
         raise _invalid(
             uri,

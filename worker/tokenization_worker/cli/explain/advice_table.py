@@ -172,7 +172,8 @@ ADVICE: Mapping[str, str] = {
     "WrongEncoding": _FILE,
     "SchemaMismatch": _FILE,
     "UnsupportedFile": _FILE,
-    "NoDocuments": "Check spec.source.uris and spec.source.textField, or raise spec.documents.maxBytes, and {again}.",
+    "NoDocuments": "Check spec.source.uris and spec.source.textField, or raise spec.documents.maxBytes or the shares "
+    "of spec.source.groups, and {again}.",
     "RecordCorrupt": "Do as the message says: put the file back, or delete it; where it is the plan of an unfinished "
     "run, remove the run (`tokjob clean {output}`). Then {same}.",
     "TableMissing": _TABLE,

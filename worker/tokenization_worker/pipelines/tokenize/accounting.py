@@ -20,6 +20,7 @@ from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
+from tokenization_worker.planning.groups.shares import all_left_out
 from tokenization_worker.planning.limits import DocumentCounts, QuarantineExceeded, excess, list_reasons
 from tokenization_worker.readers.document_batch import Reason
 from tokenization_worker.storage.base import Store
@@ -165,6 +166,8 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
     if words is not None:
         found = f"{words}; the first: {_described(next(unusable))}"
         raise quarantine_exceeded(store, found, "no work is repeated", totals.quarantined)
+    if totals.left_out and totals.left_out + count == totals.read:
+        raise all_left_out(totals.left_out, f"{count:,} unusable ({reasons}; listed in {where})" if count else "")
     if not totals.written:
         raise DataError(
             "NoDocuments",

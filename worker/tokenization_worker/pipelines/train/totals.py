@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import DataError
+from tokenization_worker.messages.counts import counted
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.train.receipts import CountReceipt
 from tokenization_worker.planning.limits import DocumentCounts, QuarantineExceeded, excess, too_many_corrupt
@@ -63,6 +64,12 @@ def require_usable(totals: Totals, limits: RunLimits) -> None:
             f"{words}; the first: {totals.first_unusable}",
             next_step="raise maxQuarantined and start the same command again, which counts nothing twice; or correct "
             "the source, and train at another output.uri",
+        )
+    if totals.left_out and totals.left_out + sum(totals.quarantined.values()) == totals.read:
+        raise DataError(
+            "NoDocuments",
+            f"no text was counted: the shares of source.groups leave out all {counted(totals.left_out, 'document')}",
+            next_step="raise the share of a group, and train at another output.uri",
         )
     if not totals.text_bytes:
         raise DataError(

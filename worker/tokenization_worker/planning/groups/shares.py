@@ -14,8 +14,9 @@ from hashlib import blake2b
 from typing import Any
 
 from tokenization_worker.api.data import DataSpec, GroupSpec, hash_end
-from tokenization_worker.errors import SpecError
+from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.events import Warned, Watcher
+from tokenization_worker.messages.counts import counted
 
 _PERSON = b"tokjob/group/1"
 _SHARE_BITS = 12
@@ -32,6 +33,19 @@ def hash_ends_of(source: Mapping[str, Any]) -> dict[str, int]:
     """Of each group of which a part is taken; `source`: the canonical fields that an index has."""
     shares = {group["name"]: Fraction(group["share"]) for group in source.get("groups", ())}
     return {name: hash_end(share) for name, share in shares.items() if share < 1}
+
+
+def all_left_out(documents: int, unusable: str = "") -> DataError:
+    """The error of a run whose shares take none of these usable documents; `unusable`: how many others there are, in
+    words."""
+    every = f"all {counted(documents, 'document')}" if documents > 1 else "the only document"
+    return DataError(
+        "NoDocuments",
+        f"no document was written: the shares of source.groups leave out {every}"
+        + (f" that can be used; {unusable}" if unusable else ""),
+        next_step="raise the share or tokens of a group; if the run had begun, write elsewhere or `tokjob clean` this "
+        "output",
+    )
 
 
 def resolve_shares(data: DataSpec, tokens: Mapping[str, float | None], watch: Watcher) -> DataSpec:
