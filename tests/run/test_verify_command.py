@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from support.command_line import Bench, sample_texts
 from support.corpus import json_lines
-from support.runs import read_index, write_index
+from support.runs import move_dataset, read_index, write_index
 from tokenization_worker.cli.main import main
 from tokenization_worker.output import layout
 from tokenization_worker.verification.verify import verify
@@ -106,6 +107,33 @@ def test_damaged_table_is_mended_as_the_report_says(
     (bench.output / "index.json").unlink()
     bench.run()
     assert main(["verify", "out", "--full", "--processes", "1"]) == 0
+
+
+@pytest.mark.parametrize("table", [*TABLES, "index.json"])
+def test_the_index_of_a_copied_dataset_is_not_to_be_deleted(
+    table: str, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no ledger, from which index and tables could be written again."""
+    bench.run()
+    copied = move_dataset(bench.output, bench.folder / "copied")
+    cut(copied / table)
+    for command in ("verify", "show", "status"):
+        main([command, "copied"])
+    told = capsys.readouterr()
+    text = told.out + told.err
+    assert "from a copy; do not delete index.json: the run's plan and receipts" in text
+    assert "or delete" not in text
+    write_index(copied, read_index(bench.output) | {"tokens": 1})
+    main(["verify", "copied"])
+    assert "do not delete index.json" in capsys.readouterr().out
+
+
+def test_plan_without_receipts_is_no_ledger(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.run()
+    shutil.rmtree(bench.output / layout.LEDGER)
+    cut(bench.output / layout.SHARDS_TABLE)
+    assert main(["verify", "out"]) == 4
+    assert "do not delete index.json" in capsys.readouterr().out
 
 
 def test_damaged_index_or_plan_is_mended_as_the_report_says(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.record import CHECKSUM, dump_json, parsing, record_checksum
+from tokenization_worker.output.recovery import advise_index
 from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
@@ -271,7 +272,7 @@ def read_index(store: Store) -> Index | None:
             next_step="write to another output.uri",
         )
     try:
-        with parsing(store.uri, layout.INDEX):
+        with parsing(store.uri, layout.INDEX, advise=lambda: advise_index(store)):
             index = orjson.loads(data)
             version = index["formatVersion"]
     except DataError as error:
@@ -289,7 +290,7 @@ def read_index(store: Store) -> Index | None:
             f"{_FORMAT_VERSIONS[-1]}",
             next_step="use the version of this program that wrote it",
         )
-    with parsing(store.uri, layout.INDEX):
+    with parsing(store.uri, layout.INDEX, advise=lambda: advise_index(store)):
         _require_fields(index)
         expected = checksum_in(index)
         if expected not in (None, found := checksum_of(index)):

@@ -6,7 +6,7 @@ reader of a durable record parses inside `parsing`. What a record means is left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,10 +55,11 @@ its array cannot hold. Any other error is none of the bytes."""
 
 
 @contextmanager
-def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
+def parsing(uri: str, path: str, *, is_whole: bool = False, advise: Callable[[], str] | None = None) -> Iterator[None]:
     """Turn what parsing the record at `path` of the store at `uri` raises into `DataError("RecordCorrupt")`.
 
-    `is_whole`: its checksum is right. Then a start does not delete it, and the next step is a person's.
+    `is_whole`: its checksum is right. Then a start does not delete it, and the next step is a person's. `advise`: the
+    next step, where the path alone does not decide it.
     """
     try:
         yield
@@ -71,20 +72,11 @@ def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
                 next_step="use the version that wrote it. If you do not have it, delete this file and start the same "
                 f"command again: it {made_again(path)}",
             ) from error
-        raise DataError("RecordCorrupt", f"{uri}/{path} is corrupt: {what}", next_step=_next_step(uri, path)) from error
+        step = _next_step(uri, path) if advise is None else advise()
+        raise DataError("RecordCorrupt", f"{uri}/{path} is corrupt: {what}", next_step=step) from error
 
 
 def _next_step(uri: str, path: str) -> str:
-    if path == layout.INDEX:
-        return (
-            "restore it from a copy, or delete this file and start the same `tokjob run` or `tokjob train` again: it "
-            "writes what is lost again from the ledger"
-        )
-    if path == layout.REPORT:
-        return (
-            f"restore it from a copy; or delete this file and {layout.INDEX}, and start the same `tokjob train` again: "
-            "it trains again from the counts"
-        )
     if path.startswith(layout.CRASH_VERDICTS):
         return "delete this file and start again, which tests the document again"
     if path.startswith((layout.VERDICTS, layout.LEDGER)):

@@ -19,10 +19,9 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index, IndexContent, checksum_in
 from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.record import dump_json
+from tokenization_worker.output.recovery import advise_table
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import NotFound, Store
-
-_NEXT_STEP = "restore it from a copy, or delete index.json and run the job again, which writes both again"
 
 _FEW = 100_000
 """Rows of a quarantine table that are read for the sake of an index without checksum: a tenth of a second."""
@@ -156,7 +155,7 @@ def table_rows(store: Store, path: str) -> Iterator[tuple[bytes, Row]]:
     try:
         packed = store.read(path)
     except NotFound as error:
-        raise DataError("TableMissing", f"{store.uri}/{path} is missing", next_step=_NEXT_STEP) from error
+        raise DataError("TableMissing", f"{store.uri}/{path} is missing", next_step=advise_table(store)) from error
     try:
         with zstd.open(BytesIO(packed)) as lines:
             for line in lines:
@@ -169,4 +168,4 @@ def table_rows(store: Store, path: str) -> Iterator[tuple[bytes, Row]]:
 
 
 def _corrupt(store: Store, path: str, detail: str) -> DataError:
-    return DataError("TableCorrupt", f"{store.uri}/{path} is corrupt: {detail}", next_step=_NEXT_STEP)
+    return DataError("TableCorrupt", f"{store.uri}/{path} is corrupt: {detail}", next_step=advise_table(store))

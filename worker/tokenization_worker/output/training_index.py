@@ -9,6 +9,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_or_read
 from tokenization_worker.output.index import is_of_training, read_index
 from tokenization_worker.output.record import dump_record, load_record, parsing
+from tokenization_worker.output.recovery import advise_index
 from tokenization_worker.storage.base import NotFound, Store
 
 FORMAT_VERSION = 1
@@ -101,7 +102,7 @@ def read_training_index(store: Store) -> TrainingIndex | None:
 
 
 def _parse(store: Store, data: bytes) -> TrainingIndex:
-    with parsing(store.uri, layout.INDEX):
+    with parsing(store.uri, layout.INDEX, advise=lambda: advise_index(store)):
         fields = load_record(data)
         version = fields["formatVersion"]
         if version != FORMAT_VERSION:

@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
 from tokenization_worker.output.record import dump_record, load_record, parsing
+from tokenization_worker.output.recovery import advise_report
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.training.fertility import Cell, Count, Fertility, MeasuredHoldout
 
@@ -96,7 +97,7 @@ def read_report(store: Store) -> TrainingReport | None:
         data = store.read(layout.REPORT)
     except NotFound:
         return None
-    with parsing(store.uri, layout.REPORT):
+    with parsing(store.uri, layout.REPORT, advise=lambda: advise_report(store)):
         fields = load_record(data)
         version = fields["formatVersion"]
     if version != FORMAT_VERSION:
@@ -105,7 +106,7 @@ def read_report(store: Store) -> TrainingReport | None:
             f"{store.uri}/{layout.REPORT} has format version {version}; this program reads version {FORMAT_VERSION}",
             next_step="use the version of this program that wrote it",
         )
-    with parsing(store.uri, layout.REPORT):
+    with parsing(store.uri, layout.REPORT, advise=lambda: advise_report(store)):
         return parse_report(fields)
 
 

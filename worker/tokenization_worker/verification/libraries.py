@@ -91,7 +91,9 @@ def compare_libraries(index: Index, libraries: dict[str, str], *, has_parquet: b
     return Libraries(other, now, is_mixed=same_as_any(now, recorded))
 
 
-def advise(uri: str, libraries: Libraries, certain: Sequence[Finding], of_source: Sequence[Finding]) -> str:
+def advise(
+    uri: str, libraries: Libraries, certain: Sequence[Finding], of_source: Sequence[Finding], *, can_rewrite: bool
+) -> str:
     """What to do next about findings: `certain` ones, and those `of_source`, which read and encoded it again.
 
     Raises `ChangedError("TokenizerChanged")` where other versions may be the cause of all of them.
@@ -99,7 +101,7 @@ def advise(uri: str, libraries: Libraries, certain: Sequence[Finding], of_source
     suspects = [finding for finding in of_source if libraries.may_cause(finding)]
     others = [*certain, *(finding for finding in of_source if not libraries.may_cause(finding))]
     if not suspects:
-        return next_step(others)
+        return next_step(others, can_rewrite=can_rewrite)
     more = f" (and {len(suspects) - 1:,} more findings)" if len(suspects) > 1 else ""
     if libraries.was and not others:
         raise ChangedError(
@@ -109,4 +111,4 @@ def advise(uri: str, libraries: Libraries, certain: Sequence[Finding], of_source
             next_step=f"{libraries.way_out}; or use --mode checksums, which needs no library",
         )
     doubt = f"{libraries.words}, which may be the cause of {suspects[0].fault}{more}: {libraries.way_out}"
-    return "; ".join(filter(None, (next_step(others), doubt)))
+    return "; ".join(filter(None, (next_step(others, can_rewrite=can_rewrite), doubt)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tokenization_worker.output import layout
+from tokenization_worker.output.recovery import NOT_REWRITTEN
 
 
 class VerifyMode(StrEnum):
@@ -119,8 +120,12 @@ _AGAIN = f"delete {layout.INDEX} and run the job again: index and tables are wri
 _TABLES = (Fault.TABLE_MISSING, Fault.TABLE_CORRUPT, Fault.TABLES_DISAGREE, Fault.DIGEST_DIFFERS)
 
 
-def next_step(findings: Sequence[Finding]) -> str:
-    """The next steps for `findings`: of the files that are corrupt, and of anything else only where no file is."""
+def next_step(findings: Sequence[Finding], *, can_rewrite: bool) -> str:
+    """The next steps for `findings`: of the files that are corrupt, and of anything else only where no file is.
+
+    `can_rewrite`: a run would write index and tables again.
+    """
+    way_back = f", or {_AGAIN}" if can_rewrite else f"; {NOT_REWRITTEN}"
     steps = []
     faults = {finding.fault for finding in findings}
     if any(fault.startswith(("Shard", "Sidecar", "TokenOut")) for fault in faults):
@@ -137,10 +142,10 @@ def next_step(findings: Sequence[Finding]) -> str:
         )
     for finding in findings:
         if finding.fault in (Fault.TABLE_MISSING, Fault.TABLE_CORRUPT):
-            other = "delete it: the dataset is whole without it" if finding.path == layout.PLAN else _AGAIN
-            steps.append(f"restore {finding.path} from a copy, or {other}")
+            other = ", or delete it: the dataset is whole without it" if finding.path == layout.PLAN else way_back
+            steps.append(f"restore {finding.path} from a copy{other}")
     if not steps and faults and faults <= set(_TABLES):
-        steps.append(f"restore index and tables from a copy, or {_AGAIN}")
+        steps.append(f"restore index and tables from a copy{way_back}")
     if not steps and faults:
         steps.append("keep the dataset and report it: it was made or changed wrongly")
     return "; ".join(dict.fromkeys(steps))

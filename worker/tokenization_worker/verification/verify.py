@@ -24,6 +24,7 @@ from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.host.main_guard import require_main_guard
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
+from tokenization_worker.output.recovery import can_be_rewritten
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.schemes import scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
@@ -95,7 +96,7 @@ def verify(
     mode = VerifyMode(mode)
     dataset = open_dataset(uri)
     if dataset.facts is None:
-        return _report(dataset, mode, dataset.findings, [], [], None, next_step(dataset.findings))
+        return _report(dataset, mode, dataset.findings, [], [], None, _advise(dataset, dataset.findings))
     facts, findings = dataset.facts, list(dataset.findings)
     findings += check_tables(facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused)
     findings += check_crash_verdicts(facts, dataset.refused)
@@ -113,13 +114,14 @@ def verify(
     sums = _add_up_files(dataset, facts, shards)
     findings += _check_whole(dataset, facts, shards, sums, digest)
     if libraries is None:
-        return _report(dataset, mode, findings, shards, [], digest, next_step(findings))
+        return _report(dataset, mode, findings, shards, [], digest, _advise(dataset, findings))
     can_prove = facts.are_packed_rows_shuffled and one_in == 1 and not any(check.findings for check in shards)
     proof = PackingProof(facts, shards) if can_prove else None
     files = _check_source(dataset, facts, one_in, processes, watch, sums, proof)
     of_source = [finding for check in files for finding in check.findings]
     of_source += islice(proof.findings(), MOST_FINDINGS) if proof is not None else ()
-    advice = advise(dataset.store.uri, libraries, findings, of_source)
+    can_rewrite = bool(findings) and can_be_rewritten(dataset.store)
+    advice = advise(dataset.store.uri, libraries, findings, of_source, can_rewrite=can_rewrite)
     return _report(dataset, mode, [*findings, *of_source], shards, files, digest, advice)
 
 
@@ -149,8 +151,12 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
     there = "" if digest is None else f"; the existing bytes have digest {digest}"
     damage = f"{dataset.store.uri} is damaged: {findings[0]}{more}{there}"
     if digest is None:
-        raise DataError("DatasetIncomplete", damage, next_step=next_step(findings))
-    raise DataError("DatasetDamaged", damage, next_step=next_step(findings))
+        raise DataError("DatasetIncomplete", damage, next_step=_advise(dataset, findings))
+    raise DataError("DatasetDamaged", damage, next_step=_advise(dataset, findings))
+
+
+def _advise(dataset: OpenedDataset, findings: list[Finding]) -> str:
+    return next_step(findings, can_rewrite=bool(findings) and can_be_rewritten(dataset.store))
 
 
 def _require_tokenizer(dataset: OpenedDataset, facts: Facts) -> Libraries:

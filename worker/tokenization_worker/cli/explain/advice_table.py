@@ -26,7 +26,10 @@ _MISMATCHED = (
     "Set a new rerunToken: the run then writes mismatched shards again from the source. `tokjob verify {output}` "
     "lists all."
 )
-_TABLE = "Put the file back from a copy, or delete index.json at the output and set a new rerunToken."
+_TABLE = (
+    "Put the file back from a copy. Only where the message says so, delete index.json at the output and set a new "
+    "rerunToken."
+)
 _TOKENIZER = "Correct spec.tokenizer as the message says and {again}."
 _KUBERAY = "Ask for KubeRay 1.6 or newer with its CustomResourceDefinitions; the job then continues by itself."
 _POD_LOG = "Read the log and the Pods above. " + _RETRIED
