@@ -128,6 +128,20 @@ def test_the_index_of_a_copied_dataset_is_not_to_be_deleted(
     assert "do not delete index.json" in capsys.readouterr().out
 
 
+def test_findings_of_an_index_are_one_sentence_each(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.run()
+    index = read_index(bench.output)
+    tokens = index["splits"][0]["tokens"]
+    index["splits"][0]["tokens"] += 1
+    write_index(bench.output, index | {"digest": "0" * 64})
+    assert main(["verify", "out", "--processes", "1"]) == 4
+    told = capsys.readouterr().out
+    assert f"TablesDisagree: index.json: expected splits[0].tokens: {tokens}, found {tokens + 1}\n" in told
+    digest = read_index(bench.output)
+    assert "DigestDiffers: index.json: expected the digest of the dataset's files, " in told
+    assert f", found {digest['digest']}" in told
+
+
 def test_plan_without_receipts_is_no_ledger(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.run()
     shutil.rmtree(bench.output / layout.LEDGER)

@@ -8,6 +8,7 @@ from typing import Any
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.verification.differences import first_difference
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.base import ListedShard
 from tokenization_worker.verification.formats.registry import decoder_of
@@ -38,7 +39,9 @@ def check_folders(store: Store, facts: Facts, index: Index) -> tuple[list[Findin
             entries.append({"format": format, "path": path, "bytes": len(found), "sha256": digest})
     listed = index.get("folderIndexes")
     if not findings and (entries or None) != listed:
-        findings.append(Finding(Fault.TABLES_DISAGREE, f"folderIndexes: {entries}", str(listed), layout.INDEX))
+        first = first_difference("folderIndexes", entries or None, listed)
+        expected_words = f"{first.place}: {first.expected}"
+        findings.append(Finding(Fault.TABLES_DISAGREE, expected_words, first.found, layout.INDEX))
     return findings, entries
 
 

@@ -21,6 +21,7 @@ from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.assignment import GroupShard, group_entries, truncated_entry
 from tokenization_worker.verification.claims import FileClaim
+from tokenization_worker.verification.differences import first_difference
 from tokenization_worker.verification.facts import Facts, Rows, zstd
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.report import Fault, Finding
@@ -43,7 +44,8 @@ def check_tables(
 
 def _differ(path: str, what: str, expected: object, found: object) -> Iterator[Finding]:
     if expected != found:
-        yield Finding(Fault.TABLES_DISAGREE, f"{what}: {expected}", str(found), path)
+        first = first_difference(what, expected, found)
+        yield Finding(Fault.TABLES_DISAGREE, f"{first.place}: {first.expected}", first.found, path)
 
 
 def _check_shard_names(facts: Facts) -> Iterator[Finding]:

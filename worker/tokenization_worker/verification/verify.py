@@ -31,6 +31,7 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.compare import MOST_FINDINGS
 from tokenization_worker.verification.decoders.source import may_be_parquet
+from tokenization_worker.verification.differences import first_difference
 from tokenization_worker.verification.digest import compute_digest, split_entries
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.by_sums import Unequal, look_up, not_looked_up
@@ -272,10 +273,10 @@ def _check_whole(
             yield from islice(counts, MOST_FINDINGS)
     splits, listed = split_entries(facts, dataset.shard_rows), dataset.index.get("splits")
     if splits != listed:
-        yield Finding(Fault.TABLES_DISAGREE, f"splits: {splits}", str(listed), layout.INDEX)
-    if digest is not None and digest != dataset.index.get("digest"):
-        found = f"the index says {dataset.index.get('digest')}"
-        yield Finding(Fault.DIGEST_DIFFERS, f"digest {digest} of the files found", found, layout.INDEX)
+        first = first_difference("splits", splits, listed)
+        yield Finding(Fault.TABLES_DISAGREE, f"{first.place}: {first.expected}", first.found, layout.INDEX)
+    if digest is not None and digest != (recorded := dataset.index.get("digest")):
+        yield Finding(Fault.DIGEST_DIFFERS, f"the digest of the dataset's files, {digest}", str(recorded), layout.INDEX)
 
 
 def _add_up_files(dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck]) -> list[FileSums | None]:

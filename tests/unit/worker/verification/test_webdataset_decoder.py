@@ -88,6 +88,24 @@ def test_what_no_run_writes_is_a_problem(data: bytes, words: str, step: int) -> 
     assert [words in problem for problem in problems] == [True], problems
 
 
+@pytest.mark.parametrize(
+    ("fields", "words", "found"),
+    [
+        ({"uid": 1}, r"user b'0000000' of 00000000_00000000_0-0-0.json.gz", "b'0000001'"),
+        ({"mtime": 1}, r"time b'00000000000' of 00000000_00000000_0-0-0.json.gz", "b'00000000001'"),
+        ({"type": tarfile.SYMTYPE}, "type b'0' of 00000000_00000000_0-0-0.json.gz", "b'2'"),
+        ({"uname": "u" * 30}, "user name b'' of 00000000_00000000_0-0-0.json.gz", repr(b"u" * 30)),
+    ],
+    ids=["user", "time", "type", "user name"],
+)
+def test_of_a_header_one_field_is_shown(fields: dict[str, object], words: str, found: str) -> None:
+    scan = WEBDATASET.scan(U16, ROWS.shape[1])
+    scan.take(0, tar_of(GOOD, **fields))
+    [problem] = scan.problems(Expected(0, None))
+    assert problem.expected == f"the header of a plain file without owner and time: {words}"
+    assert problem.found == found
+
+
 def test_bytes_that_fill_a_block_are_zeros() -> None:
     """They are no part of a member, and tar readers pass over them."""
     data = bytearray(TAR)

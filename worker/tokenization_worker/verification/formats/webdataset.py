@@ -154,14 +154,47 @@ class TarScan:
 def _parse_header(head: bytes) -> tuple[str, int]:
     """Name and size of a member."""
     try:
-        name, size = head[:100].rstrip(b"\0").decode("ascii"), int(head[124:135], 8)
+        name = head[:100].rstrip(b"\0").decode("ascii")
+    except UnicodeDecodeError as error:
+        raise _Broken("the header of a member, whose name is ASCII", _shown(head[:100])) from error
+    try:
+        size = int(head[124:135], 8)
     except ValueError as error:
-        raise _Broken("the header of a member", repr(head[:136])) from error
+        raise _Broken("the header of a member, whose size is octal", _shown(head[124:136])) from error
     member = tarfile.TarInfo(name)
     member.size = size
-    if member.tobuf(tarfile.GNU_FORMAT) != head:
-        raise _Broken(f"the header of a plain file {name} of {size:,} bytes, without owner and time", repr(head[:265]))
+    expected = member.tobuf(tarfile.GNU_FORMAT)
+    for field, (start, end) in _HEADER.items():
+        if head[start:end] != expected[start:end]:
+            words = (
+                f"the header of a plain file without owner and time: {field} {_shown(expected[start:end])} of {name}"
+            )
+            raise _Broken(words, _shown(head[start:end]))
     return name, size
+
+
+_HEADER = {
+    "name": (0, 100),
+    "mode": (100, 108),
+    "user": (108, 116),
+    "group": (116, 124),
+    "size": (124, 136),
+    "time": (136, 148),
+    "type": (156, 157),
+    "link": (157, 257),
+    "magic": (257, 265),
+    "user name": (265, 297),
+    "group name": (297, 329),
+    "device": (329, 345),
+    "prefix": (345, 512),
+    "checksum": (148, 156),
+}
+"""The fields of a header [start, end); the checksum last, since it differs with any other field."""
+
+
+def _shown(field: bytes) -> str:
+    """A field, without the zeros behind it."""
+    return repr(field.rstrip(b"\0")[:40])
 
 
 WEBDATASET = WebDatasetDecoder()
