@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,8 @@ def test_what_cannot_be_blended_is_refused_with_a_way_out(folder: Path, dataset:
             f"FormatUnavailable: {arrays} has no shards in the format Megatron; it has",
         ),
         ((mixed, "--for", "megatron"), f"GroupsNotApart: {mixed} cannot be blended: its shards hold several groups"),
-        ((plain, "--for", "megatron"), f"GroupsNotApart: {plain} cannot be blended: its source has no groups"),
-        ((dataset, "--for", "maxtext"), "FormatUnavailable: tokjob blend --for maxtext: tokjob writes no format that"),
+        ((plain, "--for", "megatron", "--weight", "web=1"), f"GroupUnknown: {plain} has no group 'web'"),
+        ((dataset, "--for", "maxtext"), "invalid choice: 'maxtext' (choose from"),
         ((dataset, "--for", "megatron", "--split", "test"), f"SplitUnknown: {dataset} has no split 'test'"),
         ((dataset, "--for", "megatron", "--weight", "web=1", "--weight", "cod=3"), "GroupUnknown: "),
         ((dataset, "--for", "megatron", "--weight", "code=-3"), "found 'code=-3', expected a group and a number"),
@@ -122,3 +123,25 @@ def test_what_cannot_be_blended_is_refused_with_a_way_out(folder: Path, dataset:
         assert (code, out) == (2, ""), words
         assert words in errors
         assert "next: " in errors
+
+
+def test_a_dataset_without_groups_has_one_weight_a_shard(folder: Path) -> None:
+    plain = make(folder, "a plain 'one'", groups=False, formats=["Megatron"])
+    code, out, errors = blend(plain, "--for", "megatron")
+    assert (code, errors) == (0, "")
+    words = shlex.split(out)
+    sizes = {path.with_suffix(""): path.stat().st_size for path in sorted(plain.rglob("train*.bin"))}
+    assert len(sizes) > 1
+    assert [Path(prefix) for prefix in words[1::2]] == list(sizes)
+    expected = [size / sum(sizes.values()) for size in sizes.values()]
+    assert [float(weight) for weight in words[::2]] == pytest.approx(expected)
+
+
+def test_a_weight_beside_groups_without_one_is_told_as_the_share_that_it_gives(dataset: Path) -> None:
+    code, out, errors = blend(dataset, "--for", "megatron", "--weight", "code=70")
+    share = sum(float(line.split()[0]) for line in out.splitlines() if "/code/" in line)
+    assert code == 0
+    assert (
+        f"code is {share:.1%} of the blend: weights are relative to each other, and those of web, books are" in errors
+    )
+    assert blend(dataset, "--for", "megatron", *(f"--weight={group}=1" for group in TEXTS))[2] == ""

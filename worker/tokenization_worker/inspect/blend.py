@@ -1,7 +1,8 @@
 """Weighs the shards of a dataset by group: what a trainer's blend of several files takes.
 
 A group weighs as much as it has tokens, in percent of all, unless a weight is given for it. Its shards share that
-weight by their tokens. So without given weights every token is as likely as any other.
+weight by their tokens. So without given weights every token is as likely as any other. A dataset without groups is
+weighed as one group.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from tokenization_worker.output.naming import planned_groups
 from tokenization_worker.output.tables import Row, files_of_row, read_shards_table
 from tokenization_worker.storage.open import open_store
 
+NO_GROUP = ""
+"""The group of all shards where a dataset has no groups."""
+
 
 class Trainer(StrEnum):
     """Who reads the blend."""
 
     MEGATRON = "megatron"
-    MAXTEXT = "maxtext"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class BlendPart:
 
 
 def make_blend(
-    uri: str | os.PathLike[str], trainer: Trainer, split: str | None = None, weights: Mapping[str, float] | None = None
+    uri: str | os.PathLike[str], split: str | None = None, weights: Mapping[str, float] | None = None
 ) -> list[BlendPart]:
     """The shards of a split, the last one where none is named, in the order of the dataset; groups of weight 0 are left
     out.
@@ -47,15 +50,15 @@ def make_blend(
     """
     store = open_store(os.fspath(uri).rstrip("/") or "/")
     index = require_index(store)
-    _require_megatron(store.uri, index, trainer)
+    _require_megatron(store.uri, index)
     name = _require_split(store.uri, index, split)
     given = dict(weights or {})
-    groups = planned_groups(index["data"])
-    for unknown in (group for group in given if group not in groups):
-        step = f"one of: {', '.join(groups)}"
+    groups = planned_groups(index["data"]) or (NO_GROUP,)
+    for unknown in (group for group in given if group not in groups or group == NO_GROUP):
+        step = f"one of: {', '.join(groups)}" if groups != (NO_GROUP,) else "leave --weight out: it has no groups"
         raise SpecError("GroupUnknown", f"{store.uri} has no group {unknown!r}", next_step=step)
     rows = [row for row in read_shards_table(store, index) if row["split"] == name]
-    tokens = {group: sum(row["tokens"] for row in rows if row["group"] == group) for group in groups}
+    tokens = {group: sum(row["tokens"] for row in rows if _group_of(row) == group) for group in groups}
     total = sum(tokens.values())
     of_groups = {group: given.get(group, 100 * count / total) for group, count in tokens.items() if count}
     whole = sum(of_groups.values())
@@ -63,13 +66,17 @@ def make_blend(
         raise SpecError("SpecInvalid", "every group has the weight 0", next_step="give a group a weight above 0")
     return [
         BlendPart(
-            weight=of_groups[row["group"]] / whole * row["tokens"] / tokens[row["group"]],
+            weight=of_groups[_group_of(row)] / whole * row["tokens"] / tokens[_group_of(row)],
             prefix=f"{store.uri}/{_prefix(row)}",
-            group=row["group"],
+            group=_group_of(row),
         )
         for row in rows
-        if of_groups[row["group"]]
+        if of_groups[_group_of(row)]
     ]
+
+
+def _group_of(row: Row) -> str:
+    return str(row.get("group", NO_GROUP))
 
 
 def _prefix(row: Row) -> str:
@@ -77,15 +84,9 @@ def _prefix(row: Row) -> str:
     return str(main["path"]).removesuffix(".bin")
 
 
-def _require_megatron(uri: str, index: Index, trainer: Trainer) -> None:
-    """Raise where the trainer cannot read the dataset, or no shard is of one group alone."""
+def _require_megatron(uri: str, index: Index) -> None:
+    """Raise where Megatron cannot read the dataset, or its shards hold several groups."""
     output = index["data"]["output"]
-    if trainer is not Trainer.MEGATRON:
-        raise SpecError(
-            "FormatUnavailable",
-            f"tokjob blend --for {trainer}: tokjob writes no format that MaxText's own loaders read",
-            next_step="give --for megatron, or load the groups with tokenization_worker.open_dataset",
-        )
     if OutputFormat.MEGATRON not in output["formats"]:
         found = ", ".join(output["formats"])
         raise SpecError(
@@ -93,12 +94,11 @@ def _require_megatron(uri: str, index: Index, trainer: Trainer) -> None:
             f"{uri} has no shards in the format Megatron; it has {found}",
             next_step="make a dataset with output.formats: [Megatron]",
         )
-    if not planned_groups(index["data"]):
-        has = "its shards hold several groups" if index.get("groups") else "its source has no groups"
+    if index.get("groups") and not planned_groups(index["data"]):
         raise SpecError(
             "GroupsNotApart",
-            f"{uri} cannot be blended: {has}",
-            next_step="make a dataset with source.groups, and with {group} in output.path",
+            f"{uri} cannot be blended: its shards hold several groups",
+            next_step="make a dataset with {group} in output.path",
         )
 
 
