@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from tokenization_worker.api.types.fields import int_or_string, require_sign
+from tokenization_worker.api.types.fields import found_twice, int_or_string, require_sign
 from tokenization_worker.api.types.model import RULE_ERROR, Rule, SpecBlock
 from tokenization_worker.api.types.quantities import QUANTITY_PATTERN, parse_percentage, parse_quantity
 from tokenization_worker.api.uris import NO_NUL, READABLE_URI
@@ -118,6 +118,7 @@ Groups = Annotated[
         "two groups have the same name: give each its own",
         cel="self.all(g, self.exists_one(h, h.name == g.name))",
         holds=lambda groups: len({group.name for group in groups}) == len(groups),
+        shows=lambda groups: found_twice(group.name for group in groups),
     ),
 ]
 

@@ -9,6 +9,7 @@ and at run time.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, ClassVar
 
@@ -79,6 +80,7 @@ ShardPath = Annotated[
         "{index} or {shard} with a width such as {index:06d}",
         cel=f"self.matches(r'{_PATH}')",
         holds=lambda path: bool(re.fullmatch(_PATH, path)),
+        shows=lambda path: _unknown_in(path),
     ),
     Rule(
         "the path is relative to output.uri: no leading or trailing /, no empty part, no . or .. as a part",
@@ -106,6 +108,14 @@ ShardPath = Annotated[
         holds=lambda path: path.count("{index") + path.count("{shard") == 1,
     ),
 ]
+
+
+def _unknown_in(path: str) -> str:
+    """The first placeholder of a path that is none, or the first character that may not be in one."""
+    for part in re.findall(r"\{[^{}]*\}|.", path, re.DOTALL):
+        if not re.fullmatch(_PATH, part):
+            return f"{part} is no placeholder" if len(part) > 1 else f"{json.dumps(part)} may not be in a path"
+    return f"found {json.dumps(path)}"
 
 
 def _most_tokens(output: Output) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from tokenization_worker.api.types.fields import PositiveBigCount, require_sign
+from tokenization_worker.api.types.fields import PositiveBigCount, found_twice, require_sign
 from tokenization_worker.api.types.model import Rule, SpecBlock
 from tokenization_worker.api.types.quantities import parse_percentage
 
@@ -76,6 +76,7 @@ Splits = Annotated[
         "two splits have the same name: give each its own",
         cel="self.all(s, self.exists_one(t, t.name == s.name))",
         holds=lambda splits: len({split.name for split in splits}) == len(splits),
+        shows=lambda splits: found_twice(split.name for split in splits),
     ),
     Rule(
         "every split but the last has shards or share, and the last has neither: it takes the rest",

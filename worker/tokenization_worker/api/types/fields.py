@@ -7,7 +7,8 @@ are bounded because the API server estimates the cost of every CEL rule from the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -54,6 +55,12 @@ def _with_hint(value: object, message: str) -> str:
     if percentage is not None and re.search(r"\s%$", str(value)):
         written = f"{percentage} without the blank"
     return message if written is None else f"write {written} ({message.removeprefix('write ')})"
+
+
+def found_twice(names: Iterable[str]) -> str:
+    """What a rule shows of a list in which a name is not unique."""
+    name, count = Counter(names).most_common(1)[0]
+    return f'"{name}" stands {"twice" if count == 2 else f"{count} times"}'
 
 
 def require_sign(value: Any) -> Any:
