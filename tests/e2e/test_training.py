@@ -29,7 +29,7 @@ def test_a_job_trains_tokenizers_as_a_local_training_does_and_a_job_takes_one(
 ) -> None:
     settings, job = yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8").replace("your-bucket", team.bucket))
     [container] = job["spec"]["template"]["spec"]["containers"]
-    container["image"] = images["worker.train"].name
+    image = container["image"] = images["worker.train"].name
     container["env"].append({"name": "STORAGE_EMULATOR_HOST", "value": STORE})
     container["resources"] = {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}
     training = yaml.safe_load(settings["data"]["training.yaml"])
@@ -49,7 +49,9 @@ def test_a_job_trains_tokenizers_as_a_local_training_does_and_a_job_takes_one(
     for path in index["files"]:
         assert store.read(path) == (tmp_path / "here" / path).read_bytes(), path
     [made] = [each for each in index["tokenizers"] if each["file"] == CHOSEN]
+    cluster.do("-n", team.jobs.namespace, "delete", "job/train-en")
     spec = {
+        "image": image,
         "source": {"uris": [f"gs://{team.bucket}/corpus"]},
         "tokenizer": {"uri": f"{team.uri(OUTPUT)}/{CHOSEN}", "fingerprint": made["fingerprint"]},
         "output": {"uri": team.uri()},
