@@ -267,6 +267,8 @@ def _parquet() -> list[Hostile]:
         Hostile("Parquet text is nested", "nested.parquet", parquet(nested, "doc"), mismatch),
         Hostile("Parquet no rows", "rows.parquet", parquet(pa.array([], pa.string()))),
         Hostile("Parquet null text", "null.parquet", parquet(some_null), "Read", 16, {"NullText": 4}),
+        Hostile("Parquet column of nulls", "nulls.parquet", parquet(pa.nulls(3)), "Read", 0, {"NullText": 3}),
+        Hostile("Parquet column of nulls no rows", "no_nulls.parquet", parquet(pa.nulls(0))),
         Hostile(
             "Parquet not UTF-8",
             "utf8.parquet",

@@ -82,6 +82,20 @@ def test_a_null_parent_is_a_null_text() -> None:
     assert [item[2] for item in rejected] == ["NullText", "NullText"]
 
 
+@pytest.mark.parametrize("rows", [0, 1, 20, 3000])
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_rows_of_a_column_without_a_type_are_null_texts(rows: int, use_dictionary: bool) -> None:
+    content = parquet(pa.nulls(rows), row_group_size=1000, use_dictionary=use_dictionary)
+    expected = [(row, row, "NullText") for row in range(rows)]
+    assert read(content) == ([], expected, rows, 0)
+
+
+def test_a_column_without_a_type_in_a_struct_is_null_texts() -> None:
+    column = pa.array([{"text": None}, None], pa.struct([("text", pa.null())]))
+    texts, rejected, _, _ = read(parquet(column, "doc"), "doc.text")
+    assert (texts, [item[2] for item in rejected]) == ([], ["NullText", "NullText"])
+
+
 @pytest.mark.parametrize("cuts", [[0, -1], [0, 1, -1], [0, 2, 3, 5, -1], [0, 7, -1], [0, 9, -1]], ids=str)
 def test_slices_of_row_groups_hold_the_rows_of_the_whole_file(cuts: list[int]) -> None:
     content = parquet(pa.array([text if n % 6 else None for n, text in enumerate(TEXTS)]), row_group_size=3)
@@ -117,7 +131,6 @@ def test_batches_follow_the_size_of_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 MISMATCHES = {
     "no column": (STRINGS, "content", "text", "no column 'text'; columns found: id (int64), content (string)"),
     "number": (pa.array(range(20)), "text", "text", "column 'text' is int64, expected string or binary"),
-    "all null": (pa.nulls(20), "text", "text", "column 'text' is null"),
     "list": (pa.array([["x"]] * 20), "text", "text", "column 'text' is list"),
     "struct": (NESTED, "text", "text", "column 'text' is struct"),
     "no field in struct": (NESTED, "doc", "doc.body", "no column 'doc.body'"),

@@ -33,6 +33,7 @@ def require_text_column(schema: Any, path: tuple[str, ...]) -> None:
         fields = type_ if types.is_struct(type_) else None
     value_type = type_.value_type if types.is_dictionary(type_) else type_
     text_types = (
+        types.is_null,  # a partition whose writer saw no text: its rows are nulls
         types.is_string,
         types.is_large_string,
         types.is_string_view,
@@ -65,7 +66,9 @@ class TextColumn:
         type_: Any = file.schema_arrow.field(path[0]).type
         for name in path[1:]:
             type_ = type_.field(name).type
-        self._is_dictionary = load_pyarrow().types.is_dictionary(type_)
+        types = load_pyarrow().types
+        self._is_dictionary = types.is_dictionary(type_)
+        self._is_null = types.is_null(type_)
         self._dictionary_file: Any = None
 
     def chunk(self, group: int) -> Chunk:
@@ -87,7 +90,7 @@ class TextColumn:
         """The rows of a row group as `pyarrow.LargeBinaryArray` or `SharedTexts`, some MiB or one row at a time."""
         pa = load_pyarrow()
         chunk = self.chunk(group)
-        keeps_dictionary = self._is_dictionary or chunk.is_mostly_dictionary
+        keeps_dictionary = not self._is_null and (self._is_dictionary or chunk.is_mostly_dictionary)
         file = self._with_dictionary() if keeps_dictionary else self._file
         walk = PageWalk(chunk, keeps_dictionary=keeps_dictionary)
         most = POINTERS_AT_ONCE if keeps_dictionary else max_rows

@@ -82,6 +82,7 @@ def _require_text(pa: Any, schema: Any, names: list[str]) -> None:
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     if type_ not in (
+        pa.null(),
         pa.string(),
         pa.large_string(),
         pa.string_view(),
