@@ -25,7 +25,9 @@ from tokenization_worker.readers.document_batch import (
     ReadOptions,
 )
 from tokenization_worker.readers.open import read_documents
+from tokenization_worker.readers.parquet import text_column
 from tokenization_worker.readers.parquet.file import SizedFile
+from tokenization_worker.readers.parquet.find_column import find_text_column
 from tokenization_worker.readers.parquet.page_sizes import Chunk, PageWalk
 from tokenization_worker.readers.parquet.text_column import TextColumn
 from tokenization_worker.verification.claims import SourceRules
@@ -247,7 +249,8 @@ def naive(value: str | bytes | None) -> str | None:
 @pytest.mark.parametrize("size", [1, 7, 100, 1 << 20], ids=str)
 def test_all_pages_are_seen_however_the_bytes_come(options: dict, size: int) -> None:
     content = parquet(ODD["mostly plain"].slice(0, 3000), **options)
-    chunk = TextColumn(pq.ParquetFile(io.BytesIO(content)), SizedFile(io.BytesIO(), 0), ("text",)).chunk(0)
+    file = pq.ParquetFile(io.BytesIO(content))
+    chunk = TextColumn(file, SizedFile(io.BytesIO(), 0), find_text_column(file.schema_arrow, "text")).chunk(0)
     walk = PageWalk(chunk, keeps_dictionary=False)
     for at in range(chunk.start, chunk.end, size):
         walk.feed(at, content[at : min(at + size, chunk.end)])
@@ -273,6 +276,7 @@ def test_more_than_there_is_room_for_is_no_damage(error: type[Exception], monkey
     def fail(*_: object, **__: object) -> object:
         raise error("List array cannot contain more than 2147483646 elements")
 
+    monkeypatch.setattr(text_column, "_decode", fail)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail)
     options = ReadOptions(SourceFormat.PARQUET, "text", None, 100)
     source = FileSlice(0, "f", len(content), "", kind=FileKind(SourceFormat.PARQUET, Compression.NONE))

@@ -30,7 +30,8 @@ def lines(*records: object) -> bytes:
         pytest.param([{"a": {"b": {"c": PROSE}}}], "did you mean source.textField: a.b.c?", id="further below"),
         pytest.param([{"Text": PROSE}], "did you mean source.textField: Text?", id="case"),
         pytest.param([{"n": 1, "tokens": [1, 2]}], "no field holds a string", id="none"),
-        pytest.param([{"a.b": PROSE, "c": "x"}], "did you mean source.textField: c?", id="a dot in a name is no path"),
+        pytest.param([{"a.b": PROSE, "c": "x"}], "did you mean source.textField: a.b?", id="a dot in a name"),
+        pytest.param([{"d": {"a.b": PROSE}, "c": "x"}], "source.textField: c?", id="a dot in a name below an object"),
     ],
 )
 def test_fields_with_strings_are_named(records: list[dict[str, Any]], words: str) -> None:

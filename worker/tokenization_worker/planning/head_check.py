@@ -48,6 +48,8 @@ def sample_heads(
                 raise problem
             watch(Warned(f"{problem.reason}: {problem.message}"))
         samples.append((file, head))
+    if both := next(((file, head) for file, head in samples if head.warning), None):
+        watch(Warned(f"{both[0].uri}: {both[1].warning}"))
     _refuse_unusable(data, limits, samples, watch)
     return samples
 

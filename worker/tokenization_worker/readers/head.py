@@ -32,11 +32,12 @@ from tokenization_worker.readers.document_batch import (
     Rejected,
     excerpt,
 )
+from tokenization_worker.readers.field_path import has_both, which_is_read
 from tokenization_worker.readers.lines.blank_lines import first_lines
 from tokenization_worker.readers.lines.jsonl import max_line_bytes, read_jsonl
 from tokenization_worker.readers.lines.record_splitter import split_runs
 from tokenization_worker.readers.lines.text import read_text
-from tokenization_worker.readers.lines.text_fields import line_advice, text_advice
+from tokenization_worker.readers.lines.text_fields import first_records, line_advice, text_advice
 from tokenization_worker.readers.open import OpenSource, record_separator
 from tokenization_worker.readers.parquet.reader import read_parquet_head
 
@@ -75,6 +76,7 @@ class HeadSample:
     `unusable` are the first. A text of which a part is known, and that is not UTF-8, is one of them. `not_utf8`: bytes
     around the first one that is not UTF-8, where records are unusable; the first bytes of UTF-16. `encoded_lines`: of
     the lines with bytes above 0x7f those that are UTF-8, and those that are not; counted where `not_utf8` is there.
+    `warning`: that another field than the one that is read could be meant, or "".
     """
 
     texts: list[str]
@@ -94,6 +96,7 @@ class HeadSample:
     not_utf8: bytes = b""
     encoded_lines: tuple[int, int] = (0, 0)
     compression: Compression = Compression.NONE
+    warning: str = ""
 
 
 def read_head(
@@ -161,6 +164,7 @@ def read_head(
             not_utf8=not_utf8,
             encoded_lines=count_lines(content[:whole] or content) if not_utf8 else (0, 0),
             compression=compression,
+            warning=_warning(content[:whole], options.text_field) if format is SourceFormat.JSONL else "",
         )
     except CorruptFileError as damage:
         return HeadSample([], Counter(), 0, 0, damage, [])
@@ -209,6 +213,7 @@ def _parquet_head(uri: str, size: int, options: ReadOptions, max_bytes: int, ope
         document_bytes=source_bytes,
         rejected_bytes=sum(item.bytes for item in unusable),
         unusable=tuple(unusable[:_UNUSABLE]),
+        warning=found.warning,
     )
 
 
@@ -250,6 +255,14 @@ def _read(content: bytes, format: SourceFormat, options: ReadOptions) -> Iterato
     if format is SourceFormat.JSONL:
         return read_jsonl(split_runs(blocks, 0, -1, separator, max_line_bytes(most)), options.text_field, most)
     return read_text(split_runs(blocks, 0, -1, separator, most), separator, most)
+
+
+def _warning(content: bytes, text_field: str) -> str:
+    """Which field is read, where a record has the nested one and another of the same name."""
+    path = tuple(text_field.split("."))
+    if len(path) == 1 or not any(has_both(record, path) for record in first_records(content)):
+        return ""
+    return which_is_read(path)
 
 
 def _fields(content: bytes) -> list[str]:

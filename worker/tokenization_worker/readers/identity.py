@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from tokenization_worker.readers.field_path import value_at
+
 _INT64_MIN, _UINT64_MAX = -(1 << 63), (1 << 64) - 1
 
 
 def read_id(record: object, id_field: str, uri: str, position: int) -> str:
-    """The text or 64-bit integer at `id_field` (a dot descends), else `<uri>@<byte offset or row>`.
+    """The text or 64-bit integer at `id_field` (`field_path` has the rule for dots), else `<uri>@<byte offset or row>`.
 
     Never raises for what data holds: a missing, null or other value is what the fallback is for.
     """
-    value = record
-    for name in id_field.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
+    try:
+        value = value_at(record, tuple(id_field.split(".")))
+    except (KeyError, TypeError):
+        value = None
     return describe_id(value, uri, position)
 
 

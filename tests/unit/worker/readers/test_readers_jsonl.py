@@ -51,7 +51,10 @@ REFUSED = {
     "nested parent null": (b'{"doc": null}', "doc.text", "NullText", "'doc' is null"),
     "nested parent a string": (b'{"doc": "x"}', "doc.text", "WrongTextType", "'doc' is a string"),
     "nested parent a list": (b'{"doc": [{"text": "x"}]}', "doc.text", "WrongTextType", "'doc' is an array"),
-    "dotted name is a path": (b'{"doc.text": "x"}', "doc.text", "MissingText", "'doc'"),
+    "name with a dot null": (b'{"doc.text": null}', "doc.text", "NullText", "'doc.text' is null"),
+    "name with a dot a number": (b'{"doc": 1, "doc.text": 5}', "doc.text", "WrongTextType", "'doc.text' is a number"),
+    "nested null before a name": (b'{"doc": {"text": null}, "doc.text": "x"}', "doc.text", "NullText", "'doc.text'"),
+    "name with a dot below": (b'{"a": {"b.c": "x"}}', "a.b.c", "MissingText", "'a.b'; fields found: b.c"),
 }
 
 
@@ -67,6 +70,28 @@ def test_a_line_that_is_no_document_says_why(line: bytes, field: str, reason: st
 def test_a_dot_in_the_field_descends() -> None:
     found = read(orjson.dumps({"a": {"b": {"c": "deep"}}}), "a.b.c")
     assert found.texts == ["deep"]
+
+
+@pytest.mark.parametrize("length", [20, 3000], ids=["short lines", "long lines"])
+def test_a_name_with_a_dot_is_read_where_no_object_has_the_field(length: int) -> None:
+    text, other = "x" * length, "y" * length
+    records = [
+        {"doc.text": text},
+        {"doc.text": other, "doc": {"text": text}},
+        {"doc.text": text, "doc": {"body": other}},
+        {"doc.text": text, "doc": None},
+        {"doc.text": text, "doc": other},
+        {"doc.text": text, "doc": [other]},
+        {"doc": {"text": text}},
+    ]
+    found = read(b"\n".join(map(orjson.dumps, records)), "doc.text")
+    assert (found.texts, found.rejected) == ([text] * len(records), [])
+
+
+def test_a_text_under_a_name_with_a_dot_has_the_same_limit() -> None:
+    assert read(b'{"doc.text": "12345"}', "doc.text", max_bytes=5).texts == ["12345"]
+    [item] = read(b'{"doc.text": "12345"}', "doc.text", max_bytes=4).rejected
+    assert item.reason == "DocumentTooLarge"
 
 
 @pytest.mark.parametrize("length", [20, 3000], ids=["short lines", "long lines"])

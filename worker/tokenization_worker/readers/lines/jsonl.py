@@ -17,6 +17,7 @@ import orjson
 
 from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, too_large, wrong_byte
 from tokenization_worker.readers.document_batch import DocumentBatch, Reason
+from tokenization_worker.readers.field_path import flat_name, has_nested
 from tokenization_worker.readers.lines.blank_lines import skip_blank_lines
 from tokenization_worker.readers.lines.oversized_lines import GIANT_LINE_BYTES, smallest_text_bytes
 from tokenization_worker.readers.lines.record_splitter import Oversized, Run, rest_of
@@ -45,7 +46,7 @@ def max_line_bytes(max_document_bytes: int) -> int:
 
 
 def read_jsonl(runs: Iterator[Run | Oversized], text_field: str, max_document_bytes: int) -> Iterator[DocumentBatch]:
-    """Documents of whole lines in batches; a dot in `text_field` descends into an object."""
+    """Documents of whole lines in batches; `field_path` says what a dot in `text_field` means."""
     path = tuple(text_field.split("."))
     batch = BatchBuilder(has_lines=True)
     for run in runs:
@@ -137,8 +138,10 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
                 text = loads(view[begin:stop])[first]
                 for name in rest:
                     text = text[name]
-            except _REFUSALS as error:
+            except orjson.JSONDecodeError as error:
                 text = error.with_traceback(None)  # or it would hold this call and the run
+            except (KeyError, TypeError):
+                text = _flat_text(view[begin:stop], path) if rest else None
         if type(text) is str and (size <= max_document_bytes or _fits(text, max_document_bytes)):
             add_text(text)
             add_position(position)
@@ -163,6 +166,12 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
     batch.records = records
     batch.positions.append(np.array(positions, dtype=np.int64))
     return rest_of(run, begin, position)
+
+
+def _flat_text(line: memoryview, path: tuple[str, ...]) -> object:
+    """The value of the field whose name is the whole path, in a line without the nested one; None: it has neither."""
+    record = orjson.loads(line)
+    return record.get(flat_name(path)) if isinstance(record, dict) else None
 
 
 def _fits(text: str, max_document_bytes: int) -> bool:
@@ -209,6 +218,8 @@ def _judge(line: memoryview, text: object, path: tuple[str, ...], max_document_b
 
 
 def _judge_field(record: dict[str, object], path: tuple[str, ...]) -> Refusal:
+    if flat_name(path) in record and not has_nested(record, path):
+        path = (flat_name(path),)
     value: object = record
     where = ""
     for depth, name in enumerate(path):

@@ -12,6 +12,8 @@ import re
 
 import orjson
 
+from tokenization_worker.readers.field_path import value_at
+
 GIANT_LINE_BYTES = 64 << 20
 """Shorter lines are simply parsed."""
 
@@ -44,9 +46,7 @@ def smallest_text_bytes(
         return None
     parts.append(data[kept:stop])
     try:
-        text = orjson.loads(b"".join(parts))
-        for name in path:
-            text = text[name]
+        text = value_at(orjson.loads(b"".join(parts)), path)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
     return sizes.get(text) if type(text) is str else None

@@ -40,7 +40,7 @@ def text_advice(content: bytes, uri: str, compression: Compression = Compression
         path = f".{envelope}[]" if _PLAIN.fullmatch(envelope) else f".[{json.dumps(envelope)}][]"
         command = convert(uri, UNPACK[compression], f"jq -c {shlex.quote(path)}", lines_name("lines", uri))
         return f"{envelope} is a list of all records, and one JSON object a line is needed: {command}"
-    records = list(_records(content))
+    records = list(first_records(content))
     if not records:
         return _lines_advice(content, uri, compression)
     for record in records:
@@ -164,7 +164,8 @@ def did_you_mean(fields: list[str]) -> str:
     return f"did you mean source.textField: {', '.join(first)}{', or ' if first else ''}{last}?"
 
 
-def _records(content: bytes) -> Iterator[dict[str, object]]:
+def first_records(content: bytes) -> Iterator[dict[str, object]]:
+    """The objects among the first lines of a file."""
     for line in first_lines(content, _MOST_RECORDS):
         try:
             record = orjson.loads(line)
@@ -175,13 +176,13 @@ def _records(content: bytes) -> Iterator[dict[str, object]]:
 
 
 def _strings(value: dict[str, object], prefix: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Every string below `value` with its dotted path; names with a dot in them have none."""
+    """Every string below `value` with its dotted path; below an object, names with a dot in them have none."""
     for name, item in value.items():
-        if not name or "." in name:
+        if not name or ("." in name and prefix):
             continue
         if isinstance(item, str):
             yield prefix + name, item
-        elif isinstance(item, dict) and depth < _MOST_DEPTH:
+        elif isinstance(item, dict) and "." not in name and depth < _MOST_DEPTH:
             yield from _strings(item, f"{prefix}{name}.", depth + 1)
 
 

@@ -20,31 +20,45 @@ def group_of_row(stream: ByteReader, row: int) -> int:
 
 
 def read_cell(stream: ByteReader, row: int, field: str) -> str | int | None:
-    """The value at `field` (a dot descends into a struct) of row number `row`, for people: an integer, or text.
+    """The value at `field` (`field_path` has the rule for dots) of row number `row`, for people: an integer, or text.
 
     Times, decimals and the like are text as pyarrow writes it, bytes are UTF-8 or else hexadecimal. None where there is
     no such row or column, and for any other value. No value raises. Read in the thread that asks: one of pyarrow's that
     still holds the stream when the interpreter ends aborts it. Raises `CorruptFileError`.
     """
-    column, *inner = field.split(".")
     with open_parquet(stream, stream.seek(0, 2)) as (file, _):
         for group in range(file.metadata.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if row < rows:
-                table = file.read_row_group(group, columns=[column], use_threads=False)
-                return _describe_cell(table.column(0)[row], inner) if table.num_columns else None
+                table = file.read_row_group(group, columns=[field.partition(".")[0], field], use_threads=False)
+                return _describe_cell(_find_cell(table, row, field))
             row -= rows
     return None
 
 
-def _describe_cell(cell: Any, inner: Sequence[str]) -> str | int | None:
+def _find_cell(table: Any, row: int, field: str) -> Any:
+    """The scalar of pyarrow at `field`; None where no column, or more than one, is there."""
+    column, *inner = field.split(".")
+    for name, path in ((column, inner), (field, [])):
+        if table.column_names.count(name) == 1:
+            cell = _descend(table.column(name)[row], path)
+            if cell is not None:
+                return cell
+    return None
+
+
+def _descend(cell: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        if not load_pyarrow().types.is_struct(cell.type) or cell.type.get_field_index(name) < 0:  # or two have the name
+            return None
+        cell = cell[name]
+    return cell
+
+
+def _describe_cell(cell: Any) -> str | int | None:
     """What `read_cell` gives of a scalar of pyarrow, which knows no Python value for some times of nanoseconds."""
     pa = load_pyarrow()
     kinds = pa.types
-    for name in inner:
-        if not kinds.is_struct(cell.type) or cell.type.get_field_index(name) < 0:  # also where two have the name
-            return None
-        cell = cell[name]
     if isinstance(cell, pa.DictionaryScalar | pa.ExtensionScalar):
         cell = cell.value
     if cell is None or not cell.is_valid:

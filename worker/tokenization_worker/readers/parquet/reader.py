@@ -16,17 +16,20 @@ import numpy as np
 from tokenization_worker.readers.batches import BatchBuilder, invalid_utf8, too_large
 from tokenization_worker.readers.document_batch import CorruptFileError, DocumentBatch, Reason
 from tokenization_worker.readers.parquet.file import load_pyarrow, open_parquet, row_group_of
-from tokenization_worker.readers.parquet.text_column import SharedTexts, TextColumn, require_text_column, value_ends
+from tokenization_worker.readers.parquet.find_column import find_text_column
+from tokenization_worker.readers.parquet.text_column import SharedTexts, TextColumn, value_ends
 from tokenization_worker.storage.base import ByteReader, expect_ranges
 
 
 class ParquetHead(NamedTuple):
-    """The first documents of a file, the stored bytes they stand for, and its columns as dotted paths."""
+    """The first documents of a file, the stored bytes they stand for, and its columns as dotted paths. `warning`: that
+    another column could be meant, or ""."""
 
     batch: DocumentBatch | None
     stored_bytes: int
     columns: list[str]
     damage: CorruptFileError | None
+    warning: str
 
 
 def read_parquet(
@@ -36,13 +39,12 @@ def read_parquet(
 
     Raises `CorruptFileError` (SchemaMismatch, CorruptFile), or `SpecError` where pyarrow is missing.
     """
-    path = tuple(text_field.split("."))
     with open_parquet(stream, size) as (file, source):
-        require_text_column(file.schema_arrow, path)
+        found = find_text_column(file.schema_arrow, text_field)
         groups = file.metadata.num_row_groups
         row = sum(file.metadata.row_group(index).num_rows for index in range(min(start, groups)))
         wanted = range(start, groups if end < 0 else min(end, groups))
-        text = TextColumn(file, source, path)
+        text = TextColumn(file, source, found)
         expect_ranges(stream, (text.chunk(index)[:2] for index in wanted))
         batch = BatchBuilder()
         for index in wanted:
@@ -59,25 +61,24 @@ def read_parquet_head(
     stream: ByteReader, size: int, text_field: str, max_document_bytes: int, max_bytes: int
 ) -> ParquetHead:
     """The first documents, about `max_bytes` of text; damage is part of the answer."""
-    path = tuple(text_field.split("."))
     columns: list[str] = []
     try:
         with open_parquet(stream, size) as (file, source):
             schema = file.metadata.schema
             columns = [schema.column(index).path for index in range(len(schema))]
-            require_text_column(file.schema_arrow, path)
+            found = find_text_column(file.schema_arrow, text_field)
             if file.metadata.num_row_groups == 0:
-                return ParquetHead(None, 0, columns, None)
+                return ParquetHead(None, 0, columns, None, found.warning)
             batch = BatchBuilder()
-            for part in TextColumn(file, source, path).parts(0, max_document_bytes, max_rows=64):
+            for part in TextColumn(file, source, found).parts(0, max_document_bytes, max_rows=64):
                 _add_rows(part, batch.records, max_document_bytes, batch)
                 if batch.source_bytes >= max_bytes or batch.is_full:
                     break
             group = row_group_of(file, 0)
             stored_bytes = group.stored_bytes * batch.records // max(1, group.rows)
-            return ParquetHead(batch.take(), stored_bytes, columns, None)
+            return ParquetHead(batch.take(), stored_bytes, columns, None, found.warning)
     except CorruptFileError as damage:
-        return ParquetHead(None, 0, columns, damage)
+        return ParquetHead(None, 0, columns, damage, "")
 
 
 def _add_rows(part: Any, row: int, max_document_bytes: int, batch: BatchBuilder) -> int:

@@ -1,4 +1,4 @@
-"""Finds the text column in a Parquet schema, and reads it in parts of a few rows.
+"""Reads the text column of a Parquet file in parts of a few rows.
 
 Column chunks are read through a small buffer and a few rows at a time, as many as `page_sizes` allows, so memory
 follows the size of pages, and not of what they repeat. Not bounded is one page: Parquet decompresses a page whole, and
@@ -12,79 +12,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome
-from tokenization_worker.readers.lines.text_fields import did_you_mean
 from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file
+from tokenization_worker.readers.parquet.find_column import FoundColumn
 from tokenization_worker.readers.parquet.page_sizes import MOST_ROWS, POINTERS_AT_ONCE, REPEATED_BYTES, Chunk, PageWalk
 
 _PART_BYTES = 1 << 20
 """Of text that is handed on at once."""
 
 
-def require_text_column(schema: Any, path: tuple[str, ...]) -> None:
-    """Raise `CorruptFileError(SchemaMismatch)` unless `path` leads to a column of text."""
-    types = load_pyarrow().types
-    fields = type_ = schema
-    for depth, name in enumerate(path):
-        index = fields.get_field_index(name) if fields is not None else -1
-        if index < 0:
-            raise _mismatch(f"no column {'.'.join(path[: depth + 1])!r}", schema)
-        type_ = fields.field(index).type
-        fields = type_ if types.is_struct(type_) else None
-    value_type = type_.value_type if types.is_dictionary(type_) else type_
-    text_types = (
-        types.is_null,  # a partition whose writer saw no text: its rows are nulls
-        types.is_string,
-        types.is_large_string,
-        types.is_string_view,
-        types.is_binary,
-        types.is_large_binary,
-        types.is_binary_view,
-    )
-    if not any(is_text(value_type) for is_text in text_types):
-        raise _mismatch(f"column {'.'.join(path)!r} is {type_}, expected string or binary", schema)
-
-
-_TEXT_TYPES = ("string", "large_string", "string_view")
-
-
-def _mismatch(what: str, schema: Any) -> CorruptFileError:
-    columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
-    texts = [field.name for field in schema if str(field.type) in _TEXT_TYPES and "." not in field.name]
-    hint = f"; {did_you_mean(texts)}" if texts else ""
-    return CorruptFileError(FileOutcome.SCHEMA_MISMATCH, None, f"{what}; columns found: {columns or 'none'}{hint}")
-
-
 class TextColumn:
     """The text column of a file, a row group at a time, each batch as large as its pages allow."""
 
-    def __init__(self, file: Any, source: SizedFile, path: tuple[str, ...]) -> None:
+    def __init__(self, file: Any, source: SizedFile, found: FoundColumn) -> None:
         self._file = file
         self._source = source
-        self._path = path
-        self._name = ".".join(path)
-        type_: Any = file.schema_arrow.field(path[0]).type
-        for name in path[1:]:
-            type_ = type_.field(name).type
+        self._path = found.path
+        self._index = found.number
         types = load_pyarrow().types
-        self._is_dictionary = types.is_dictionary(type_)
-        self._is_null = types.is_null(type_)
+        self._is_dictionary = types.is_dictionary(found.type)
+        self._is_null = types.is_null(found.type)
         self._dictionary_file: Any = None
 
     def chunk(self, group: int) -> Chunk:
         """Where the column's pages of a row group are."""
-        metadata = self._file.metadata.row_group(group)
-        for column in map(metadata.column, range(metadata.num_columns)):
-            if column.path_in_schema == self._name:
-                first = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
-                return Chunk(
-                    first,
-                    first + column.total_compressed_size,
-                    column.data_page_offset - first,
-                    column.encodings,
-                    column.num_values,
-                )
-        return Chunk(0, 0, 0, ())
+        column = self._file.metadata.row_group(group).column(self._index)
+        first = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
+        return Chunk(
+            first,
+            first + column.total_compressed_size,
+            column.data_page_offset - first,
+            column.encodings,
+            column.num_values,
+        )
 
     def parts(self, group: int, max_document_bytes: int, max_rows: int = MOST_ROWS) -> Iterator[Any]:
         """The rows of a row group as `pyarrow.LargeBinaryArray` or `SharedTexts`, some MiB or one row at a time."""
@@ -96,8 +55,8 @@ class TextColumn:
         most = POINTERS_AT_ONCE if keeps_dictionary else max_rows
         self._source.pages = walk
         row = 0
-        batches = file.iter_batches(
-            batch_size=walk.rows_at_once(0, most), row_groups=[group], columns=[self._name], use_threads=False
+        batches = file.reader.iter_batches(  # by number: two columns may have the same path in the file's schema
+            walk.rows_at_once(0, most), row_groups=[group], column_indices=[self._index], use_threads=False
         )
         for batch in batches:
             column = batch.column(batch.schema.get_field_index(self._path[0]))
@@ -113,7 +72,7 @@ class TextColumn:
         if self._is_dictionary:
             return self._file
         if self._dictionary_file is None:
-            options = {"metadata": self._file.metadata, "read_dictionary": [self._name]}
+            options = {"metadata": self._file.metadata, "read_dictionary": [".".join(self._path)]}
             self._dictionary_file = parquet_file(self._source, **options)
         return self._dictionary_file
 

@@ -38,8 +38,7 @@ def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: 
     pa = _import_pyarrow()
     try:
         file = _open(pa, stored)
-        names = rules.text_field.split(".")
-        _require_text(pa, file.schema_arrow, names)
+        names = _text_path(pa, file.schema_arrow, rules.text_field)
         row = 0
         for group in range(file.metadata.num_row_groups):
             if row + file.metadata.row_group(group).num_rows <= start:
@@ -70,15 +69,15 @@ def _import_pyarrow() -> Any:
     return pyarrow
 
 
-def _require_text(pa: Any, schema: Any, names: list[str]) -> None:
-    type_: Any = None
-    fields = schema
-    for name in names:
-        index = fields.get_field_index(name) if fields is not None else -1
-        if index < 0:
-            raise CorruptSource(FileOutcome.SCHEMA_MISMATCH, f"no column {name!r}")
-        type_ = fields.field(index).type
-        fields = type_ if pa.types.is_struct(type_) else None
+def _text_path(pa: Any, schema: Any, text_field: str) -> list[str]:
+    """The names that lead to the text: those between dots, or else the whole as one name."""
+    names = text_field.split(".")
+    found = _look_up(pa, schema, names)
+    if (found is None or len(found[0]) < len(names)) and (flat := _look_up(pa, schema, [text_field])):
+        found = flat
+    if found is None:
+        raise CorruptSource(FileOutcome.SCHEMA_MISMATCH, f"no column {text_field!r}")
+    names, type_ = found
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     if type_ not in (
@@ -91,6 +90,24 @@ def _require_text(pa: Any, schema: Any, names: list[str]) -> None:
         pa.binary_view(),
     ):
         raise CorruptSource(FileOutcome.SCHEMA_MISMATCH, f"column {'.'.join(names)!r} is {type_}")
+    return names
+
+
+def _look_up(pa: Any, schema: Any, names: list[str]) -> tuple[list[str], Any] | None:
+    """The names down to a column, and its type; a column of nulls has nothing below it."""
+    type_: Any = schema
+    for depth, name in enumerate(names):
+        if depth and pa.types.is_null(type_):
+            return names[:depth], type_
+        if depth and not pa.types.is_struct(type_):
+            return None
+        numbers = type_.get_all_field_indices(name)
+        if len(numbers) > 1:
+            raise CorruptSource(FileOutcome.SCHEMA_MISMATCH, f"{len(numbers)} columns {name!r}")
+        if not numbers:
+            return None
+        type_ = type_.field(numbers[0]).type
+    return names, type_
 
 
 def _open(pa: Any, stored: BinaryIO, **options: Any) -> Any:
@@ -127,9 +144,10 @@ def _values(pa: Any, stored: BinaryIO, file: Any, group: int, names: list[str]) 
 def _rows_at_once(stored: BinaryIO, group: Any, path: str) -> tuple[int, bool]:
     """How many rows to hold, and whether to hold them as pointers into their dictionary."""
     chunks = [group.column(number) for number in range(group.num_columns)]
-    chunk = next((chunk for chunk in chunks if chunk.path_in_schema == path), None)
-    if chunk is None:
+    found = [chunk for chunk in chunks if chunk.path_in_schema == path]
+    if len(found) != 1:  # one name with dots, and a path of the same letters: both are read, and one is used
         return 1, False
+    [chunk] = found
     first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
     end = first + chunk.total_compressed_size
     if chunk.total_uncompressed_size <= _SMALL_BYTES and _decoded(stored, first, end, _SMALL_BYTES):

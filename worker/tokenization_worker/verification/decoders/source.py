@@ -218,6 +218,17 @@ def _judge_text(position: int, number: int, part: bytes | None, size: int, rules
         return Record(position, number, None, Reason.INVALID_UTF8, size=size)
 
 
+def _text_path(record: dict[str, object], text_field: str) -> list[str]:
+    """The names to descend by: with a dot in one name where no object leads to the last of them."""
+    above = text_field.split(".")
+    last = above.pop()
+    parent: object = record
+    for name in above:
+        parent = parent.get(name) if isinstance(parent, dict) else None
+    is_flat = text_field in record and not (isinstance(parent, dict) and last in parent)
+    return [text_field] if is_flat else [*above, last]
+
+
 def _judge_line(position: int, number: int, line: bytes | None, size: int, rules: SourceRules) -> Record | None:
     if line is None:
         return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE, size=size)
@@ -229,7 +240,7 @@ def _judge_line(position: int, number: int, line: bytes | None, size: int, rules
         return Record(position, number, None, Reason.INVALID_JSON, size=size)
     if not isinstance(value, dict):
         return Record(position, number, None, Reason.NOT_AN_OBJECT, size=size)
-    for name in rules.text_field.split("."):
+    for name in _text_path(value, rules.text_field):
         if not isinstance(value, dict):
             return Record(position, number, None, Reason.WRONG_TEXT_TYPE, size=size)
         if name not in value:
