@@ -36,6 +36,7 @@ def batches_of(content: bytes, field: str = "text", max_bytes: int = 1 << 20) ->
 REFUSED = {
     "cut": (b'{"text": "x', "text", "InvalidJson", "character 11"),
     "NaN": (b'{"text": NaN}', "text", "InvalidJson", ""),
+    "number above a double": (b'{"text": "x", "score": 1e400}', "text", "InvalidJson", "infinity"),
     "array": (b"[1]", "text", "NotAnObject", "an array"),
     "string": (b'"text"', "text", "NotAnObject", "a string"),
     "null record": (b"null", "text", "NotAnObject", "null"),
