@@ -62,6 +62,12 @@ def skippable_frame(content: bytes) -> bytes:
     return struct.pack("<II", 0x184D2A53, len(content)) + content
 
 
+def with_dictionary(content: bytes) -> bytes:
+    """A frame that needs a dictionary, whose number stands in its header."""
+    trained = zstd.train_dict([b'{"id": "%d", "text": "some words %d"}' % (n, n) for n in range(5000)], 1024)
+    return zstd.compress(content, zstd_dict=trained)
+
+
 def zstd_long_window(content: bytes, window_log: int) -> bytes:
     """A frame that declares a window of 2**window_log bytes and no content size."""
     options = {
@@ -232,6 +238,13 @@ def _lines() -> list[Hostile]:
             jsonl(good, good, {"text": "x"}, *({"id": i, "text": "x"} for i in (None, 7, "a/../b", 1.5, []))),
             "Read",
             8,
+        ),
+        Hostile("zstd with a dictionary", "dictionary.jsonl.zst", with_dictionary(documents(TEXTS)), "CorruptFile"),
+        Hostile(
+            "zstd with a dictionary behind a frame",
+            "late.jsonl.zst",
+            zstd.compress(documents(TEXTS)) + with_dictionary(documents(TEXTS)),
+            "CorruptFile",
         ),
         Hostile("many tiny documents", "tiny.jsonl.zst", zstd.compress(jsonl(good) * 20_000), "Read", 20_000),
         Hostile("whitespace run", "space.jsonl.zst", zstd.compress(jsonl({"text": " " * 1_000_000}, good)), "Read", 2),

@@ -9,6 +9,7 @@ Errors of the store itself pass through unchanged. What the bytes mean is left t
 from __future__ import annotations
 
 import gzip
+import posixpath
 import sys
 import zlib
 from collections.abc import Generator, Iterator
@@ -16,7 +17,8 @@ from typing import Protocol, cast
 
 from isal import igzip, igzip_lib
 
-from tokenization_worker.readers.document_batch import Compression, CorruptFileError, FileOutcome
+from tokenization_worker.messages.commands import THEN, before_command, beside, shell_name
+from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, CorruptFileError, FileOutcome
 from tokenization_worker.storage.base import ByteReader
 
 if sys.version_info >= (3, 14):
@@ -61,14 +63,15 @@ class StoredBytes:
     """A raw stream that can be looked at before it is read, and that knows how much was taken from it.
 
     `read_bytes` caps one read, so that a reader of a file's head learns how many stored bytes it needed.
-    `window_bytes`: what the decoder of these bytes holds to copy from, where that may be much.
+    `window_bytes`: what the decoder of these bytes holds to copy from, where that may be much. `uri`: for messages.
     """
 
-    def __init__(self, stream: Readable, *, read_bytes: int = READ_BYTES) -> None:
+    def __init__(self, stream: Readable, *, uri: str = "FILE", read_bytes: int = READ_BYTES) -> None:
         self._stream = stream
         self._head = b""
         self._read_bytes = read_bytes
         self.taken = 0
+        self.uri = uri
         self.window_bytes = 0
 
     def peek(self, size: int) -> bytes:
@@ -176,10 +179,13 @@ def _frame_parts(source: StoredBytes, data: memoryview) -> Generator[bytes, None
     """The content of the frame that `data` begins with, and the rest of which `source` holds; returns what is
     behind the frame of the bytes that were taken."""
     decoder = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+    dictionary = _dictionary_number(data)
     while not decoder.eof:
         try:
             part = decoder.decompress(data, BLOCK_BYTES)
         except (zstd.ZstdError, EOFError) as error:
+            if dictionary:
+                raise _needs_dictionary(source, dictionary) from error
             raise _corrupt(source, "zstd", error) from error
         if part:
             yield part
@@ -226,6 +232,14 @@ def frame_content_bytes(head: bytes | memoryview) -> int:
         return 0
 
 
+def _dictionary_number(head: memoryview) -> int:
+    """Of the dictionary that the frame at `head` needs; 0 where it names none, or its header is not here whole."""
+    try:
+        return zstd.get_frame_info(head).dictionary_id
+    except zstd.ZstdError:
+        return 0
+
+
 def _window_size(frame: memoryview) -> int:
     """Bytes that the decoder of a frame holds to copy from; 0 where its header does not tell (RFC 8878, 3.1.1.1)."""
     if len(frame) < ZSTD_HEADER_BYTES or frame[:4] != _ZSTD_MAGIC:
@@ -234,6 +248,18 @@ def _window_size(frame: memoryview) -> int:
         return frame_content_bytes(frame)
     base: int = 1 << (10 + (frame[5] >> 3))
     return base + base // 8 * (frame[5] & 7)
+
+
+def _needs_dictionary(source: StoredBytes, number: int) -> CorruptFileError:
+    stem = posixpath.basename(source.uri).removesuffix(".zst").removesuffix(".zstd")
+    target = beside(source.uri, f"plain-{stem}")
+    command = f"{before_command(source.uri)}zstd -d -D DICTIONARY {shell_name(source.uri)} -o {target}{THEN}"
+    return CorruptFileError(
+        FileOutcome.CORRUPT_FILE,
+        None,
+        f"zstd: the file needs dictionary {number}, and tokjob reads only files without a dictionary{WHAT_TO_DO}"
+        f"decompress it, with the file of the dictionary for DICTIONARY: {command}",
+    )
 
 
 def _corrupt(source: StoredBytes, decoder: str, error: Exception) -> CorruptFileError:

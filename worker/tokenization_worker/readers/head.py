@@ -114,7 +114,7 @@ def read_head(
     """
     stream = open_source(uri)
     try:
-        stored = StoredBytes(stream, read_bytes=_READ_BYTES)
+        stored = StoredBytes(stream, uri=uri, read_bytes=_READ_BYTES)
         head = stored.peek(min(size, HEAD_BYTES))
         check_not_empty(head, uri, options.format)
         compression = detect_compression(head)

@@ -100,7 +100,7 @@ def _read_packed(
         content = left
         content.go_on(stream)
     else:
-        content = Content(stream, kind.compression)
+        content = Content(stream, kind.compression, source.uri)
         check_readable(content.head(), source.uri, kind.compression)  # in every slice: the outcome is one
     keep_from = first_byte(source.end, record_separator(kind.format, options)) if source.end >= 0 else None
     blocks = content.read(_first_byte(source, options), keep_from)
@@ -120,7 +120,7 @@ def _read_from_start(stream: ByteReader, source: FileSlice, options: ReadOptions
 
 def find_content(stream: ByteReader, source: FileSlice, options: ReadOptions) -> tuple[FileKind, Iterator[bytes]]:
     """The kind of a file that is read from its start, and its decompressed content; a Parquet file has to be opened."""
-    stored = StoredBytes(stream)
+    stored = StoredBytes(stream, uri=source.uri)
     kind = source.kind
     if kind is None:
         head = stored.peek(HEAD_BYTES)

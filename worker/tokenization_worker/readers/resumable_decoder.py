@@ -27,10 +27,13 @@ MOST_WINDOW_BYTES = 128 << 20
 
 
 class Content:
-    """The decompressed content of one file, read forwards; see `read_blocks` for what it raises."""
+    """The decompressed content of one file, read forwards; see `read_blocks` for what it raises.
 
-    def __init__(self, stream: ByteReader, compression: Compression) -> None:
-        self._stored = StoredBytes(stream)
+    `uri`: for messages.
+    """
+
+    def __init__(self, stream: ByteReader, compression: Compression, uri: str = "FILE") -> None:
+        self._stored = StoredBytes(stream, uri=uri)
         self._blocks = read_blocks(self._stored, compression)
         self._window: deque[bytes] = deque()  # blocks that are there, given out already or not
         self._position = 0  # of the first block in the window, or of the next one

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.faults.hostile import named_gzip, skippable_frame
+from support.faults.hostile import named_gzip, skippable_frame, with_dictionary
 from tokenization_worker.readers import decompress
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks, zstd
 from tokenization_worker.readers.document_batch import Compression, CorruptFileError, FileOutcome
@@ -183,3 +183,14 @@ def test_verify_passes_over_what_is_behind_a_gzip_member(
     assert found == [b"text", b""]
     assert calls < most_calls
     assert 0 < counted.given <= most_given
+
+
+@pytest.mark.parametrize("before", [b"", CONTENT[:1000]], ids=["first frame", "later frame"])
+def test_a_frame_that_needs_a_dictionary_says_how_to_decompress_the_file(before: bytes) -> None:
+    packed = (zstd.compress(before) if before else b"") + with_dictionary(b"some words")
+    with pytest.raises(CorruptFileError) as raised:
+        list(read_blocks(StoredBytes(io.BytesIO(packed), uri="gs://b/my a.jsonl.zst"), Compression.ZSTD))
+    assert raised.value.outcome is FileOutcome.CORRUPT_FILE
+    number = zstd.get_frame_info(packed[packed.rindex(b"\x28\xb5\x2f\xfd") :]).dictionary_id
+    assert f"dictionary {number}," in raised.value.detail
+    assert "download the file; then: zstd -d -D DICTIONARY 'my a.jsonl.zst' -o 'plain-my a.jsonl'" in str(raised.value)
