@@ -23,11 +23,12 @@ import pytest
 from support.command_line import DELIMITER, byte_shards, dataset_of, ledger_of, read_table, sample_texts, shards_of
 from support.corpus import gzip_members, json_lines, zstd, zstd_frames
 from support.engine.inline import inline
-from support.faults.hostile import Hostile, flip, hostile_files
+from support.faults.hostile import TEXTS, Hostile, encrypted_parquet, flip, hostile_files
 from support.runs import leftovers, make_job
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TemporaryError
 from tokenization_worker.events import Finished
+from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.planning import planned_source
 from tokenization_worker.run.run import Options, run_job
@@ -313,3 +314,12 @@ def test_a_job_that_refuses_its_unchanged_source_at_a_later_start_does_not_say_t
     os.utime(source / "b.jsonl", ns=(1, 1))
     with pytest.raises(ChangedError, match=r"SourceChanged: .*b\.jsonl changed since the plan was made"):
         run(source, output, {"maxQuarantined": 50})
+
+
+def test_a_document_whose_id_is_encrypted_is_shown_by_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(encrypted_parquet(["author"]))
+    job = make_job(path, tmp_path / "out", {"source": {"idField": "author"}, "tokenizer": {"name": "bytes"}})
+    run_job(job, executor=inline())
+    [shown] = show_documents(str(tmp_path / "out"), "train", 0)
+    assert (shown.text, shown.id) == (TEXTS[0], f"{path}@0")

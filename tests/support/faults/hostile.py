@@ -11,12 +11,14 @@ import io
 import struct
 import tarfile
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.parquet import encryption
 
 from tokenization_worker.readers.decompress import zstd
 
@@ -84,6 +86,34 @@ def parquet(column: object, name: str = "text", *, schema: pa.Schema | None = No
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
+
+
+def encrypted_parquet(columns: list[str], *, plain_footer: bool = True) -> bytes:
+    """A file with a column before the text and one behind it, of which `columns` are encrypted."""
+    rows = range(len(TEXTS))
+    table = pa.table({"author": [f"author {n}" for n in rows], "text": TEXTS, "url": [f"url {n}" for n in rows]})
+    factory = encryption.CryptoFactory(lambda _: _BareKeys())
+    properties = factory.file_encryption_properties(
+        encryption.KmsConnectionConfig(),
+        encryption.EncryptionConfiguration("footer", column_keys={"key": columns}, plaintext_footer=plain_footer),
+    )
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table, row_group_size=7)
+    return sink.getvalue()
+
+
+class _BareKeys(encryption.KmsClient):  # type: ignore[misc]
+    """Stores the keys as they are."""
+
+    def __init__(self) -> None:
+        encryption.KmsClient.__init__(self)
+
+    def wrap_key(self, key: bytes, name: str) -> bytes:
+        return b64encode(key)
+
+    def unwrap_key(self, key: bytes, name: str) -> bytes:
+        return b64decode(key)
 
 
 def flip(content: bytes, at: int) -> bytes:
@@ -280,6 +310,9 @@ def _parquet() -> list[Hostile]:
         Hostile("Parquet text is nested", "nested.parquet", parquet(nested, "doc"), mismatch),
         Hostile("Parquet no rows", "rows.parquet", parquet(pa.array([], pa.string()))),
         Hostile("Parquet null text", "null.parquet", parquet(some_null), "Read", 16, {"NullText": 4}),
+        Hostile("Parquet text encrypted", "encrypted.parquet", encrypted_parquet(["text"]), corrupt),
+        Hostile("Parquet another column encrypted", "author.parquet", encrypted_parquet(["author"]), documents=20),
+        Hostile("Parquet footer encrypted", "all.parquet", encrypted_parquet(["text"], plain_footer=False), corrupt),
         Hostile("Parquet column of nulls", "nulls.parquet", parquet(pa.nulls(3)), "Read", 0, {"NullText": 3}),
         Hostile("Parquet column of nulls no rows", "no_nulls.parquet", parquet(pa.nulls(0))),
         Hostile(

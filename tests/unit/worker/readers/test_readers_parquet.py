@@ -10,7 +10,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from support.faults.hostile import TEXTS, parquet
+from support.faults.hostile import TEXTS, encrypted_parquet, parquet
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
@@ -144,6 +144,30 @@ def test_a_column_that_is_no_text_says_what_was_found(column: pa.Array, name: st
         read(parquet(column, name), field)
     assert raised.value.outcome is FileOutcome.SCHEMA_MISMATCH
     assert detail in raised.value.detail
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        pytest.param(encrypted_parquet(["text"]), "column 'text'", id="column"),
+        pytest.param(encrypted_parquet(["author", "text", "url"]), "column 'text'", id="columns"),
+        pytest.param(encrypted_parquet(["text"], plain_footer=False), "the file", id="footer"),
+    ],
+)
+def test_an_encrypted_file_says_so(content: bytes, what: str) -> None:
+    with pytest.raises(CorruptFileError) as raised:
+        read(content)
+    assert raised.value.outcome is FileOutcome.CORRUPT_FILE
+    assert raised.value.detail.startswith(f"Parquet: {what} is encrypted; what to do: write the file again without")
+
+
+def test_a_text_beside_encrypted_columns_is_read_and_cut() -> None:
+    content = encrypted_parquet(["author", "url"])
+    assert read(content)[0] == list(enumerate(TEXTS))
+    assert read(content, start=1, end=2)[0] == list(enumerate(TEXTS))[7:14]
+    groups = parquet_row_groups(io.BytesIO(content))
+    assert [rows for rows, _ in groups] == [7, 7, 6]
+    assert 0 < sum(stored for _, stored in groups) <= len(content)
 
 
 def test_errors_of_the_store_are_not_taken_for_damage() -> None:

@@ -19,6 +19,7 @@ from tokenization_worker.readers.decompress import Readable, StoredBytes, read_b
 from tokenization_worker.readers.detection.archives import UNPACK, check_supported, refuse_table
 from tokenization_worker.readers.detection.encodings import guess_wide, is_binary
 from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, CorruptFileError, FileKind, FileOutcome
+from tokenization_worker.readers.encrypted_parquet import ENCRYPTED_MAGIC, encrypted_file
 
 HEAD_BYTES = 64 << 10
 """How much of a file's beginning is looked at."""
@@ -135,6 +136,8 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
     if found is not None:
         return found
     if _suffix(uri) == ".parquet":
+        if content.startswith(ENCRYPTED_MAGIC):
+            raise encrypted_file("the file")
         begins = f"begins with {content[:4]!r} instead of {_PARQUET_MAGIC!r}"
         raise CorruptFileError(FileOutcome.CORRUPT_FILE, 0, f"named .parquet but {begins}")
     if not content:

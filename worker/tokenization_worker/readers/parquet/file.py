@@ -15,11 +15,16 @@ from typing import Any, NamedTuple
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome
+from tokenization_worker.readers.encrypted_parquet import encrypted_file, is_about_keys
 from tokenization_worker.readers.parquet.page_sizes import PageWalk
 from tokenization_worker.storage.base import ByteReader
 
 _BUFFER_BYTES = 1 << 20
 """Stored bytes of a column chunk asked for at a time."""
+
+
+_TAIL_BYTES = 8
+"""At the end of a file: the size of its footer, and the magic bytes."""
 
 
 class RowGroup(NamedTuple):
@@ -31,8 +36,8 @@ class RowGroup(NamedTuple):
 
 def parquet_row_groups(stream: ByteReader) -> list[RowGroup]:
     """The row groups of a file from its footer; raises `CorruptFileError`."""
-    with open_parquet(stream, stream.seek(0, 2)) as (file, _):
-        return [row_group_of(file, index) for index in range(file.metadata.num_row_groups)]
+    with open_parquet(stream, stream.seek(0, 2)) as (file, source):
+        return [row_group_of(file, source, index) for index in range(file.metadata.num_row_groups)]
 
 
 @cache
@@ -65,6 +70,7 @@ class SizedFile:
         self.error: BaseException | None = None
         self.taken = 0
         self.pages: PageWalk | None = None
+        self._footer_bytes = 0
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._position = offset + (0, self._position, self._size)[whence]
@@ -89,8 +95,21 @@ class SizedFile:
         if self.pages is not None:
             self.pages.feed(self._position, data)
         self._position += len(data)
+        if self._position == self._size and len(data) >= _TAIL_BYTES:
+            self._footer_bytes = int.from_bytes(data[-_TAIL_BYTES:-4], "little")
         self._stream_position = self.taken = self._position
         return data
+
+    def is_signed(self, file: Any) -> bool:
+        """Whether bytes follow the metadata in the footer: the signature of a file whose columns are encrypted.
+
+        Where the metadata of an encrypted column is asked for, pyarrow ends the process.
+        """
+        return self._footer_bytes > int(file.metadata.serialized_size)
+
+    def share(self, parts: int) -> int:
+        """Bytes of one of so many equal parts of the file."""
+        return self._size // parts
 
     def readable(self) -> bool:
         return True
@@ -120,6 +139,8 @@ def open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, SizedFile
             raise source.error from None
         if isinstance(error, MemoryError):  # says more about this machine than about the file
             raise
+        if is_about_keys(error):
+            raise encrypted_file("the file") from error
         detail = f"Parquet: {error}"
         raise CorruptFileError(FileOutcome.CORRUPT_FILE, source.taken, detail) from error
 
@@ -137,8 +158,10 @@ def parquet_file(source: SizedFile, **options: Any) -> Any:
     )
 
 
-def row_group_of(file: Any, index: int) -> RowGroup:
-    """What the footer says of a row group."""
+def row_group_of(file: Any, source: SizedFile, index: int) -> RowGroup:
+    """What the footer says of a row group; where it may not be asked about all columns, an equal share of the file."""
     group = file.metadata.row_group(index)
+    if source.is_signed(file):
+        return RowGroup(group.num_rows, source.share(file.metadata.num_row_groups))
     stored = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
     return RowGroup(group.num_rows, stored)

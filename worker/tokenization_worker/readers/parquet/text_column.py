@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokenization_worker.readers.encrypted_parquet import encrypted_file, is_about_keys
 from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file
 from tokenization_worker.readers.parquet.find_column import FoundColumn
 from tokenization_worker.readers.parquet.page_sizes import MOST_ROWS, POINTERS_AT_ONCE, REPEATED_BYTES, Chunk, PageWalk
@@ -27,15 +28,18 @@ class TextColumn:
         self._file = file
         self._source = source
         self._path = found.path
-        self._index = found.number
+        self._number = found.number
         types = load_pyarrow().types
         self._is_dictionary = types.is_dictionary(found.type)
         self._is_null = types.is_null(found.type)
         self._dictionary_file: Any = None
+        self._may_be_encrypted = source.is_signed(file)
 
     def chunk(self, group: int) -> Chunk:
-        """Where the column's pages of a row group are."""
-        column = self._file.metadata.row_group(group).column(self._index)
+        """Where the column's pages of a row group are; raises `CorruptFileError` where they are encrypted."""
+        if self._may_be_encrypted:
+            self._require_plain(group)
+        column = self._file.metadata.row_group(group).column(self._number)
         first = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
         return Chunk(
             first,
@@ -44,6 +48,17 @@ class TextColumn:
             column.encodings,
             column.num_values,
         )
+
+    def _require_plain(self, group: int) -> None:
+        """Read one row, which fails in words; to ask for the metadata of an encrypted column aborts the process."""
+        self._source.pages = None
+        rows = self._file.reader.iter_batches(1, row_groups=[group], column_indices=[self._number], use_threads=False)
+        try:
+            next(rows, None)
+        except OSError as error:
+            if not is_about_keys(error):
+                raise
+            raise encrypted_file(f"column {'.'.join(self._path)!r}") from error
 
     def parts(self, group: int, max_document_bytes: int, max_rows: int = MOST_ROWS) -> Iterator[Any]:
         """The rows of a row group as `pyarrow.LargeBinaryArray` or `SharedTexts`, some MiB or one row at a time."""
@@ -56,7 +71,7 @@ class TextColumn:
         self._source.pages = walk
         row = 0
         batches = file.reader.iter_batches(  # by number: two columns may have the same path in the file's schema
-            walk.rows_at_once(0, most), row_groups=[group], column_indices=[self._index], use_threads=False
+            walk.rows_at_once(0, most), row_groups=[group], column_indices=[self._number], use_threads=False
         )
         for batch in batches:
             column = batch.column(batch.schema.get_field_index(self._path[0]))

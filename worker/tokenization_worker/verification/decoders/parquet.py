@@ -40,10 +40,13 @@ def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: 
         file = _open(pa, stored)
         names = _text_path(pa, file.schema_arrow, rules.text_field)
         row = 0
+        is_signed = _is_signed(stored, file)
         for group in range(file.metadata.num_row_groups):
             if row + file.metadata.row_group(group).num_rows <= start:
                 row += file.metadata.row_group(group).num_rows
                 continue
+            if is_signed:  # or pyarrow may end the process where it is asked about the column: reading it only fails
+                next(file.iter_batches(1, row_groups=[group], columns=[".".join(names)], use_threads=False), None)
             for value in _values(pa, stored, file, group, names):
                 if row >= start:
                     yield _judge(row, value, rules)
@@ -56,6 +59,13 @@ def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: 
         if isinstance(error, MemoryError):
             raise
         raise CorruptSource(FileOutcome.CORRUPT_FILE, str(error)) from error
+
+
+def _is_signed(stored: BinaryIO, file: Any) -> bool:
+    """Whether the footer goes on behind its metadata, as that of a file with encrypted columns does."""
+    stored.seek(-8, 2)
+    size: int = file.metadata.serialized_size
+    return int.from_bytes(stored.read(4), "little") != size
 
 
 def _import_pyarrow() -> Any:
@@ -124,7 +134,7 @@ def _open(pa: Any, stored: BinaryIO, **options: Any) -> Any:
 def _values(pa: Any, stored: BinaryIO, file: Any, group: int, names: list[str]) -> Iterator[bytes | None]:
     """The values of a row group, of which one is decoded at a time where they stand in a dictionary."""
     path = ".".join(names)
-    rows, has_pointers = _rows_at_once(stored, file.metadata.row_group(group), path)
+    rows, has_pointers = _rows_at_once(stored, file.metadata, group, path)
     if has_pointers:
         file = _open(pa, stored, metadata=file.metadata, read_dictionary=[path])
     for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[path], use_threads=False):
@@ -141,13 +151,12 @@ def _values(pa: Any, stored: BinaryIO, file: Any, group: int, names: list[str]) 
         del batch, column  # not to be held beside the next ones
 
 
-def _rows_at_once(stored: BinaryIO, group: Any, path: str) -> tuple[int, bool]:
+def _rows_at_once(stored: BinaryIO, metadata: Any, group: int, path: str) -> tuple[int, bool]:
     """How many rows to hold, and whether to hold them as pointers into their dictionary."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    found = [chunk for chunk in chunks if chunk.path_in_schema == path]
+    found = [number for number in range(metadata.num_columns) if metadata.schema.column(number).path == path]
     if len(found) != 1:  # one name with dots, and a path of the same letters: both are read, and one is used
         return 1, False
-    [chunk] = found
+    chunk = metadata.row_group(group).column(found[0])
     first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
     end = first + chunk.total_compressed_size
     if chunk.total_uncompressed_size <= _SMALL_BYTES and _decoded(stored, first, end, _SMALL_BYTES):
