@@ -151,7 +151,16 @@ ADVICE: Mapping[str, str] = {
     "StorageFailed": "The store failed for minutes; the message quotes its error. " + _RETRIED,
     "DatasetCommitted": _COMMAND,
     **dict.fromkeys(
-        ("TrainingFinished", "VocabTooLarge", "PatternFails", "CountsCorrupt", "TrainMemory", "CountsLost"), _COMMAND
+        (
+            "TrainingFinished",
+            "VocabTooLarge",
+            "PatternFails",
+            "CountsCorrupt",
+            "TrainMemory",
+            "TrainerDied",
+            "CountsLost",
+        ),
+        _COMMAND,
     ),
     "NotADataset": _COMMAND,
     "NotAnOutput": _COMMAND,
