@@ -71,6 +71,12 @@ def test_numbers_that_do_not_fit_each_other_are_refused(changes: dict[str, Any],
     with pytest.raises(DataError, match=r"report\.json is corrupt") as caught:
         read_report(LocalStore(tmp_path))
     assert caught.value.reason == "RecordCorrupt"
+    assert "do not delete index.json" in caught.value.next_step
+    for path in (layout.PLAN, f"{layout.epoch_ledger(0)}{layout.COUNTED_RECEIPTS}00000000.json"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    with pytest.raises(DataError, match=r"report\.json is corrupt") as caught:
+        read_report(LocalStore(tmp_path))
     assert "start the same `tokjob train` again" in caught.value.next_step
 
 
