@@ -825,6 +825,7 @@ def test_verify_imports_nothing_that_writes() -> None:
         "messages",
         "output.index",
         "output.layout",
+        "output.recovery",
         "output.versions",
         "processes",
         "readers.document_batch",
@@ -843,5 +844,5 @@ def test_the_contract_of_verify_forbids_readers_and_output_but_for_the_words_tha
     contract = config["importlinter:contract:verify-shares-nothing-with-the-writers"]
     assert {"tokenization_worker.readers", "tokenization_worker.output"} <= set(contract["forbidden_modules"].split())
     allowed = {line.split(" -> ")[1] for line in contract["ignore_imports"].strip().splitlines()}
-    names = ("output.index", "output.layout", "output.versions", "readers.document_batch")
+    names = ("output.index", "output.layout", "output.recovery", "output.versions", "readers.document_batch")
     assert allowed == {f"tokenization_worker.{name}" for name in names}
