@@ -62,6 +62,21 @@ def test_a_large_first_record_is_read_to_its_end(files: int, tmp_path: Path) -> 
     assert found.shard_bytes == 2 * found.tokens + 128 * found.shards
 
 
+def test_files_are_sampled_by_their_bytes(tmp_path: Path) -> None:
+    """Most files are small and hold little text; most bytes are in two files of text alone."""
+    source = tmp_path / "src"
+    source.mkdir()
+    for number in range(50):
+        is_large = number in (17, 34)
+        rows = [
+            {"text": prose(900, number), "notes": "" if is_large else "x" * 9000} for _ in range(400 if is_large else 1)
+        ]
+        (source / f"{number:02}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = plan(source, tokenizer={"name": "bytes"})
+    assert found.tokens is not None
+    assert abs(found.tokens / tokens_of(source, tokenizer={"name": "bytes"}) - 1) < 0.2
+
+
 SHORT: dict[str, tuple[str, dict[str, Any]]] = {
     "documents": ("a", {}),
     "rows": ("a" + " a" * 32, {"sequence": {"length": 64}}),

@@ -25,12 +25,14 @@ from support.forked_commands import TOKJOB
 from support.runs import command, difference, make_job, read_index, run_command
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.cli.progress import describe_end
 from tokenization_worker.dataset import GroupUnknown
 from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.planning.estimate import Measured
 from tokenization_worker.planning.splits import stream_of
 
 WORDS = ["alpha", "beta", "gamma", "ä", "日本", "0", "\n", " "]
@@ -288,6 +290,33 @@ def test_a_group_with_fewer_tokens_than_asked_for_is_taken_whole(source: Source,
     assert index["data"]["source"]["groups"] == [{"name": "books", "share": "1", "tokens": 10**9}]
     assert index["conservation"]["leftOut"] == 0
     assert any("group books has about" in message and "1,000,000,000 are asked for" in message for message in warnings)
+
+
+def test_a_group_far_from_the_tokens_that_it_asked_for_is_told_of(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The estimate sees twice the tokens that there are, so about half of those that are asked for come out."""
+    tokens = {
+        name: sum(1 + len(text.encode()) for texts in files for text in texts) for name, files in source.texts.items()
+    }
+    asked = {name: each // 2 for name, each in tokens.items()}
+    measured = Measured.tokens
+    monkeypatch.setattr(Measured, "tokens", lambda self, tokenizer: 2 * measured(self, tokenizer))
+    seen: list[Event] = []
+    finished = run_job(job_of(source, tmp_path / "out", shares=asked), executor=inline(), on_progress=seen.append)
+    warnings = [event.message for event in seen if isinstance(event, Warned)]
+    assert len(finished.groups) == len(asked)
+    for group in finished.groups:
+        assert group.asked == asked[group.name]
+        off = abs(group.tokens / group.asked - 1)
+        assert off > 0.1
+        told = f"group {group.name} has {group.tokens:,} tokens, and {group.asked:,} are asked for ({off:.0%} fewer)"
+        assert [each for each in warnings if each.startswith(told)]
+        assert f"{group.tokens:,} tokens of {group.asked:,} asked for" in describe_end(finished, 1.0)
+    better = re.findall(r"group web .* share: ([\d.]+)% gives", "\n".join(warnings))
+    again = run_job(job_of(source, tmp_path / "again", shares={"web": f"{better[0]}%"}), executor=inline())
+    assert finished.groups[0].tokens < again.groups[0].tokens <= tokens["web"]
+    assert again.groups[0].asked is None
 
 
 REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {

@@ -76,7 +76,7 @@ class GroupPlan:
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
     """What became of the documents of a group: of those that are read by now. `bytes`: of all of them; `left_out`: by
-    its share."""
+    its share; `asked`: tokens that the group asks for, None where it has a share."""
 
     name: str
     files: int
@@ -85,6 +85,7 @@ class GroupCounts:
     tokens: int
     quarantined: int
     left_out: int
+    asked: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

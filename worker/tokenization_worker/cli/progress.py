@@ -278,6 +278,7 @@ def count_group(group: GroupCounts) -> str:
     return (
         f"group      {group.name}  {counted(group.files, 'file')}  {group.documents:,} written + "
         f"{group.quarantined:,} quarantined{left_out}  {counted(group.tokens, 'token')}"
+        f"{'' if group.asked is None else f' of {group.asked:,} asked for'}"
     )
 
 

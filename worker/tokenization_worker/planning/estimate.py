@@ -87,10 +87,10 @@ class Estimate:
 
 
 def choose_samples(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """The files to look into, spread over each group of the source."""
+    """The files to look into, spread over the stored bytes of each group of the source."""
     groups = _by_group(files)
     most = _sampled_files(len(groups))
-    return [file for group in groups.values() for file in group[:: _step(group, most)][:most]]
+    return [file for group in groups.values() for file, _ in _spread(group, most)]
 
 
 def _by_group(files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
@@ -102,9 +102,21 @@ def _sampled_files(n_groups: int) -> int:
     return max(_FEWEST_OF_A_GROUP, SAMPLED_FILES // max(1, n_groups))
 
 
-def _step(files: Sequence[SourceFile], most: int) -> int:
-    """From one sampled file to the next."""
-    return max(1, len(files) // most)
+def _spread(files: Sequence[SourceFile], most: int) -> list[tuple[SourceFile, float]]:
+    """At most so many of the files, each with the stored bytes for which its sample stands.
+
+    Of more files those at equal distances of stored bytes: a large file is met more often than a small one, and stands
+    for as much more. Where files of different sizes hold different text, a choice by number would count too much of the
+    small ones.
+    """
+    if len(files) <= most:
+        return [(file, float(file.size)) for file in files]
+    ends = np.cumsum([file.size for file in files])
+    part = float(ends[-1]) / most
+    if not part:
+        return [(file, 0.0) for file in files[:most]]
+    numbers, times = np.unique(np.searchsorted(ends, (np.arange(most) + 0.5) * part, "right"), return_counts=True)
+    return [(files[number], n * part) for number, n in zip(numbers.tolist(), times.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +163,21 @@ def measure_groups(
     pairs = list(zip(samples, encoded, strict=True))
     for name, group in groups.items():
         mine = [(head, sample) for (file, head), sample in pairs if file.group == name]
-        measured[name] = _measure(group, _step(group, most), mine)
+        measured[name] = _measure(group, [stored for _, stored in _spread(group, most)], mine)
     return measured
 
 
-def _measure(files: Sequence[SourceFile], step: int, samples: Sequence[tuple[HeadSample, EncodedSample]]) -> Measured:
-    """Scale each sample to the files between it and the next one.
+def _measure(
+    files: Sequence[SourceFile], stands_for: Sequence[float], samples: Sequence[tuple[HeadSample, EncodedSample]]
+) -> Measured:
+    """Scale each sample to the stored bytes that it stands for.
 
     Files whose sample holds no whole record are taken for an average of the others.
     """
     text_tokens = documents = source_bytes = text_bytes = seconds = 0.0
     lengths = [np.empty(0, np.int64)]
-    known = total = 0
-    for number, (head, sample) in enumerate(samples):
-        first = number * step
-        last = first + step if number + 1 < len(samples) else len(files)
-        stored = sum(file.size for file in files[first:last])
+    known = total = 0.0
+    for stored, (head, sample) in zip(stands_for, samples, strict=True):
         total += stored
         texts, shown = _shorten(head.texts, SAMPLE_BYTES)
         is_known = head.stored_bytes and (len(sample.ids) or not any(texts))  # a text may have killed its process
@@ -184,8 +195,8 @@ def _measure(files: Sequence[SourceFile], step: int, samples: Sequence[tuple[Hea
     share = known / total if known else 1.0
     return Measured(
         files=sum(file.size > 0 for file in files),
-        stored=total,
-        known=known,
+        stored=round(total),
+        known=round(known),
         text_tokens=text_tokens / share,
         documents=documents / share,
         source_bytes=source_bytes,

@@ -18,6 +18,7 @@ from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.shard_check import find_mismatched_shards
 from tokenization_worker.pipelines.tokenize.commit import commit
 from tokenization_worker.pipelines.tokenize.pipeline import Work
+from tokenization_worker.planning.groups.counts import warn_of_budget
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.run.begin import Begun
@@ -65,7 +66,11 @@ def finish_run(
     if index["run"]["runKey"] != prepared.run_key:
         create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})
     remove_scratch(store)
-    return _finished(store, index, already=False, rebuilt=len(rewritten), prepared=prepared)
+    finished = _finished(store, index, already=False, rebuilt=len(rewritten), prepared=prepared)
+    for group in finished.groups:
+        if (warning := warn_of_budget(group, prepared.data)) is not None:
+            watch(Warned(warning))
+    return finished
 
 
 def _commit(begun: Begun, do_work: DoWork, watch: Watcher) -> Index | None:
@@ -102,6 +107,7 @@ def _finished(
     quarantined = sum(conservation["quarantined"].values())
     limit = None if prepared is None else prepared.limits.max_quarantined.allowed(conservation["read"])
     files = conservation["files"]
+    asked = {group["name"]: group.get("tokens") for group in index["data"]["source"].get("groups", ())}
     return Finished(
         uri=store.uri,
         already=already,
@@ -128,6 +134,7 @@ def _finished(
                 tokens=group["tokens"],
                 quarantined=group["quarantined"],
                 left_out=group["leftOut"],
+                asked=asked.get(group["name"]),
             )
             for group in index.get("groups", ())
         ),

@@ -37,6 +37,11 @@ def test_samples_are_spread_over_the_source(count: int) -> None:
     chosen = choose_samples(files)
     assert len(chosen) == min(count, SAMPLED_FILES)
     numbers = [files.index(file) for file in chosen]
-    steps = {after - before for before, after in itertools.pairwise(numbers)}
-    assert numbers[:1] == [0][:count]
-    assert steps <= {max(1, count // SAMPLED_FILES)}
+    steps = {after - before for before, after in itertools.pairwise([-1, *numbers, count])}
+    assert max(steps, default=1) <= max(1, -(-count // SAMPLED_FILES))
+
+
+def test_a_large_file_stands_for_as_many_samples_as_it_has_bytes_of_them() -> None:
+    files = [SourceFile(f"/{number}", 1000 if number == 40 else 1, "v") for number in range(100)]
+    assert [file.uri for file in choose_samples(files)] == ["/34", "/40", "/65"]
+    assert len(choose_samples([SourceFile(f"/{number}", 0, "v") for number in range(100)])) == SAMPLED_FILES
