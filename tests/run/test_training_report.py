@@ -17,21 +17,19 @@ from unicodedata import category, name
 import pytest
 import tokenizers
 
+from support import trainings
 from support.corpus import json_lines, take_documents, zstd
-from support.engine.inline import InlineExecutor
 from support.forked_commands import TOKJOB
 from support.runs import make_job, run_command
 from support.tokenizer_models import make_spec, train_byte_level, write_json
 from support.trainings import few_texts as few_texts
 from tokenization_worker import run_job
-from tokenization_worker.api.training.manifest import TokenizerTraining
 from tokenization_worker.cli.training_report import WIDTH, report_lines
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.inspect.training_report import report_training
 from tokenization_worker.output import layout
 from tokenization_worker.output.training_report import TrainingReport, read_report
 from tokenization_worker.pipelines.train.holdout import read_held_out
-from tokenization_worker.run.training.train import TrainOptions, train_tokenizer
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.training.fertility import measure_holdout, measure_tokenizer
@@ -54,19 +52,8 @@ def train(folder: Path, groups: Groups, **changes: Any) -> Path:
         "source": {"groups": source},
         "tokenizer": {"vocabSize": SIZES, "specialTokens": SPECIALS},
         "holdout": f"{float(HOLDOUT * 100)}%",
-        "output": {"uri": str(folder / "out")},
     }
-    manifest = {
-        "apiVersion": "tokenization.dev/v1alpha1",
-        "kind": "TokenizerTraining",
-        "metadata": {"name": "test"},
-        "spec": spec | changes,
-    }
-    train_tokenizer(
-        TokenizerTraining.model_validate(manifest),
-        options=TrainOptions(processes=1),
-        executor=lambda: InlineExecutor(lambda task: None, 1),
-    )
+    trainings.train(folder, folder / "out", **(spec | changes))
     return folder / "out"
 
 

@@ -49,6 +49,10 @@ def make_train_display(*, as_json: bool) -> Display:
     return _TerminalDisplay() if sys.stdout.isatty() else _PlainDisplay()
 
 
+Advance = Counted | MergesMade | HoldoutMeasured
+"""What moves the bar; any other event is a fact."""
+
+
 class _Progress:
     """The words of a bar, or of a line, from the events that come."""
 
@@ -59,7 +63,7 @@ class _Progress:
         self.columns: tuple[Column, ...] = ()
         self._pace = Pace()
 
-    def take(self, event: Counted | MergesMade | HoldoutMeasured, elapsed_s: float) -> None:
+    def take(self, event: Advance, elapsed_s: float) -> None:
         if isinstance(event, Counted):
             self._pace.take(elapsed_s, event.source_bytes)
             self.name, self.done, self.total = "count", event.bytes_done, max(1, event.bytes_total)
@@ -95,7 +99,7 @@ class _PlainDisplay:
 
     def __call__(self, event: Event) -> None:
         now = time.monotonic()
-        if not isinstance(event, Counted | MergesMade | HoldoutMeasured):
+        if not isinstance(event, Advance):
             say(describe_training(event, now - self._started), flush=True)
             return
         self._progress.take(event, now - self._started)
@@ -133,7 +137,7 @@ class _TerminalDisplay:
 
     def __call__(self, event: Event) -> None:
         now = time.monotonic()
-        if isinstance(event, Counted | MergesMade | HoldoutMeasured):
+        if isinstance(event, Advance):
             self._progress.take(event, now - self._started)
             self._draw(now)
             return

@@ -44,6 +44,16 @@ def load_record(data: bytes, *, is_proven: bool = False) -> dict[str, Any]:
     return fields
 
 
+def require_version(uri: str, path: str, found: object, known: int) -> None:
+    """Raise `ChangedError` where the record at `path` has another format version than the `known` one."""
+    if found != known:
+        raise ChangedError(
+            "OutputConflict",
+            f"{uri}/{path} has format version {found}; this program reads version {known}",
+            next_step="use the version of this program that wrote it",
+        )
+
+
 def record_checksum(fields: dict[str, Any]) -> str:
     """CRC32C of the fields as canonical JSON, as 8 hexadecimal digits."""
     return f"{google_crc32c.value(dump_json(fields)):08x}"

@@ -8,7 +8,7 @@ from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_or_read
 from tokenization_worker.output.index import is_of_training, read_index
-from tokenization_worker.output.record import dump_record, load_record, parsing
+from tokenization_worker.output.record import dump_record, load_record, parsing, require_version
 from tokenization_worker.output.recovery import advise_index
 from tokenization_worker.storage.base import NotFound, Store
 
@@ -104,13 +104,7 @@ def read_training_index(store: Store) -> TrainingIndex | None:
 def _parse(store: Store, data: bytes) -> TrainingIndex:
     with parsing(store.uri, layout.INDEX, advise=lambda: advise_index(store)):
         fields = load_record(data)
-        version = fields["formatVersion"]
-        if version != FORMAT_VERSION:
-            raise ChangedError(
-                "OutputConflict",
-                f"{store.uri}/{layout.INDEX} has format version {version}; this program reads version {FORMAT_VERSION}",
-                next_step="use the version of this program that wrote it",
-            )
+        require_version(store.uri, layout.INDEX, fields["formatVersion"], FORMAT_VERSION)
         expected = {"tokenizers": list, **dict.fromkeys(("counts", "documents", "files", "run"), dict)}
         for name, kind in expected.items():
             if not isinstance(fields[name], kind):

@@ -13,9 +13,8 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict, replace
 
-from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
-from tokenization_worker.output.record import dump_record, load_record, parsing
+from tokenization_worker.output.record import dump_record, load_record, parsing, require_version
 from tokenization_worker.output.recovery import advise_report
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.training.fertility import Cell, Count, Fertility, MeasuredHoldout
@@ -99,14 +98,7 @@ def read_report(store: Store) -> TrainingReport | None:
         return None
     with parsing(store.uri, layout.REPORT, advise=lambda: advise_report(store)):
         fields = load_record(data)
-        version = fields["formatVersion"]
-    if version != FORMAT_VERSION:
-        raise ChangedError(
-            "OutputConflict",
-            f"{store.uri}/{layout.REPORT} has format version {version}; this program reads version {FORMAT_VERSION}",
-            next_step="use the version of this program that wrote it",
-        )
-    with parsing(store.uri, layout.REPORT, advise=lambda: advise_report(store)):
+        require_version(store.uri, layout.REPORT, fields["formatVersion"], FORMAT_VERSION)
         return parse_report(fields)
 
 

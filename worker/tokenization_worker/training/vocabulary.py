@@ -10,6 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ class Vocabulary:
                 parts += [right, left]
         return bytes(text)
 
+    @cached_property
     def texts(self) -> list[bytes]:
         """The bytes of all tokens but special ones, in the order inside."""
         texts = [bytes([byte]) for byte in byte_order(bytes_first=self.bytes_first)]
@@ -66,13 +68,14 @@ class Vocabulary:
             texts.append(texts[left] + texts[right])
         return texts
 
+    @cached_property
     def names(self) -> list[str]:
         """What `tokenizer.json` calls each of `texts`: a character a byte."""
-        return [text.decode("latin-1").translate(_STAND_INS) for text in self.texts()]
+        return [text.decode("latin-1").translate(_STAND_INS) for text in self.texts]
 
     def doubled_names(self) -> list[str]:
         """Special tokens that are also the name of another token."""
-        return sorted({*self.special_tokens}.intersection(self.names()))
+        return sorted({*self.special_tokens}.intersection(self.names))
 
     def special_ids(self) -> dict[str, int]:
         """The special tokens with their ids."""
@@ -86,7 +89,7 @@ class Vocabulary:
 
     def to_ranks(self) -> bytes:
         """A rank file as tiktoken reads it: each token's bytes in base64, and its id."""
-        pairs = zip(self.texts(), self.ids(), strict=True)
+        pairs = zip(self.texts, self.ids(), strict=True)
         return b"".join(b64encode(text) + f" {number}\n".encode() for text, number in pairs)
 
     def to_tokenizer_json(self, pre_tokenizer: dict[str, Any]) -> bytes:
@@ -107,13 +110,14 @@ class Vocabulary:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _named_ids(self) -> dict[str, int]:
-        names = self.names()
-        vocabulary = dict(zip(names, self.ids(), strict=True))
-        assert len(vocabulary) == len(names), "no two merges make the same text: the first one would have made both"
+        vocabulary = dict(zip(self.names, self.ids(), strict=True))
+        assert len(vocabulary) == len(self.names), (
+            "no two merges make the same text: the first one would have made both"
+        )
         return vocabulary
 
     def _named_merges(self) -> list[list[str]]:
-        names = self.names()
+        names = self.names
         return [[names[left], names[right]] for left, right in self.merges.tolist()]
 
 

@@ -98,7 +98,7 @@ def test_ids_follow_the_layout(bytes_first: bool) -> None:
     merges = np.array([[ids[ord("t")], ids[ord("h")]], [256, ids[ord("e")]], [ids[ord(" ")], 257]], np.int32)
     vocabulary = Vocabulary(merges, ("<|a|>", "<|b|>"), bytes_first)
     assert [vocabulary.text(number) for number in range(3)] == [b"th", b"the", b" the"]
-    assert vocabulary.texts()[256:] == [b"th", b"the", b" the"]
+    assert vocabulary.texts[256:] == [b"th", b"the", b" the"]
     assert sorted(ids.tolist()) == list(range(256))
     assert ids[ord("!")] == (33 if bytes_first else 0)
     first = 256 if bytes_first else 259

@@ -98,7 +98,7 @@ def place_file(store: Store, path: str, content: bytes) -> FileFacts:
 def _soups(vocabulary: Vocabulary) -> Iterator[str]:
     """Texts of random tokens, and of characters with every byte that UTF-8 has."""
     numbers = random.Random(0)
-    texts = vocabulary.texts()
+    texts = vocabulary.texts
     for _ in range(SOUPS):
         yield b"".join(numbers.choices(texts, k=6)).decode("utf-8", "ignore")
     for point in (*range(0x800), *range(0x800, 0x10000, 0x800), *range(0x10000, 0x110000, 0x10000)):
@@ -119,7 +119,7 @@ def require_lossless(decode: Callable[[list[int]], str], texts: Sequence[str], i
 
 def _difference_of_ranks(data: TrainingData, vocabulary: Vocabulary, texts: list[str], ids: list[list[int]]) -> str:
     """Why tiktoken would not give the same ids, in words; "" where it does."""
-    ranks = dict(zip(vocabulary.texts(), vocabulary.ids(), strict=True))
+    ranks = dict(zip(vocabulary.texts, vocabulary.ids(), strict=True))
     try:
         encoding = tiktoken.Encoding(
             "trained",

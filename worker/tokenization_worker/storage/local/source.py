@@ -12,7 +12,7 @@ from typing import cast
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.host.open_files import explain_open_files
 from tokenization_worker.storage.base import ByteReader, NotFound
-from tokenization_worker.storage.local.lost_and_found import closed_folder
+from tokenization_worker.storage.local.lost_and_found import NAME, closed_folder
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.schemes import plain_path
 from tokenization_worker.storage.source_file import SourceFile
@@ -43,7 +43,8 @@ class LocalSource:
                     continue
                 _require_utf8(path)
                 if _is_folder(item, path):
-                    if enters and not (folder == root and path == closed_folder(folder)):
+                    is_closed = folder == root and item.name == NAME and closed_folder(root) is not None
+                    if enters and not is_closed:
                         below = os.path.realpath(path) if item.is_symlink() else str(Path(real, item.name))
                         folders.append((path, below, inside))
                 elif selected or item.is_symlink():  # a link to nothing may have been meant as a folder
