@@ -11,6 +11,7 @@ KILLS ?= 200
 RAY_RUNS ?= 30
 FAULTS ?= 500
 FLIPS ?= 1000
+DAMAGED ?= 2000
 SEEDS ?= 10
 LOSSES ?= 20
 RUNS ?= 20
@@ -124,6 +125,9 @@ motion: install  ## change the file that a run reads, in every way and at every 
 flips: install  ## flip FLIPS single bits of outputs, one at a time: nothing wrong may be accepted in silence
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/flips.py --flips $(FLIPS) $(FLIPS_ARGS)
 
+parquet-bytes: install  ## change a byte in each of DAMAGED Parquet files: none may end the process that reads it
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/parquet_bytes.py --files $(DAMAGED)
+
 chaos-operator: install  ## SEEDS times 60 random edits, deletions and kills of two operators on a real API server
 	SEEDS=$(SEEDS) REQUIRE_TESTBED=1 $(BIN)/python -m pytest -q -m testbed tests/operator/test_many.py -k whatever
 
@@ -179,4 +183,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-sequences bench-train bench-ray bench-gcs straggler startup windows scale scale-shuffle memory clean
+.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips parquet-bytes chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-sequences bench-train bench-ray bench-gcs straggler startup windows scale scale-shuffle memory clean

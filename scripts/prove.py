@@ -38,6 +38,7 @@ PROOFS = (
     Proof("test-testbed", ("make", "test-testbed"), ("prometheus",)),
     Proof("mutants", ("make", "mutants-all")),
     Proof("chaos", ("make", "chaos", "KILLS=30", "RAY_RUNS=9", "FAULTS=100")),
+    Proof("parquet-bytes", ("make", "parquet-bytes")),
     Proof("e2e", (sys.executable, "-m", "e2e", "-m", "e2e and core"), ("buildah", "debootstrap", "runc")),
 )
 

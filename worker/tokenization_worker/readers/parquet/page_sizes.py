@@ -70,10 +70,12 @@ class Page(NamedTuple):
 class PageWalk:
     """The pages of one column chunk; see `rows_at_once`.
 
-    `keeps_dictionary`: rows that point into the dictionary are not decoded.
+    `keeps_dictionary`: rows that point into the dictionary are not decoded. `dictionary_values`: those that the
+    dictionary's page has, 0 where no such page has come.
     """
 
     def __init__(self, chunk: Chunk, *, keeps_dictionary: bool) -> None:
+        self.dictionary_values = 0
         self._dictionary_bytes = 0
         self._next = chunk.start  # of the next header
         self._end = chunk.end
@@ -110,6 +112,7 @@ class PageWalk:
         kind, decoded_bytes = _number(header, 1), _number(header, 2)
         if kind == _DICTIONARY_PAGE:
             self._dictionary_bytes = decoded_bytes
+            self.dictionary_values = _number(header, 7, 1)
         elif kind == _DATA_PAGE:
             self._add_rows(_number(header, 5, 1), _number(header, 5, 2), decoded_bytes)
         elif kind == _DATA_PAGE_V2:

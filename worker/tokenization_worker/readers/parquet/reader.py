@@ -74,7 +74,7 @@ def read_parquet_head(
                 _add_rows(part, batch.records, max_document_bytes, batch)
                 if batch.source_bytes >= max_bytes or batch.is_full:
                     break
-            group = row_group_of(file, source, 0)
+            group = row_group_of(file, size, 0)
             stored_bytes = group.stored_bytes * batch.records // max(1, group.rows)
             return ParquetHead(batch.take(), stored_bytes, columns, None, found.warning)
     except CorruptFileError as damage:

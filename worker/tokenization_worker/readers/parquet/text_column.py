@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenization_worker.readers.encrypted_parquet import encrypted_file, is_about_keys
-from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file
+from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file, require_columns
 from tokenization_worker.readers.parquet.find_column import FoundColumn
 from tokenization_worker.readers.parquet.page_sizes import MOST_ROWS, POINTERS_AT_ONCE, REPEATED_BYTES, Chunk, PageWalk
 
@@ -33,12 +33,15 @@ class TextColumn:
         self._is_dictionary = types.is_dictionary(found.type)
         self._is_null = types.is_null(found.type)
         self._dictionary_file: Any = None
-        self._may_be_encrypted = source.is_signed(file)
 
     def chunk(self, group: int) -> Chunk:
         """Where the column's pages of a row group are; raises `CorruptFileError` where they are encrypted."""
-        if self._may_be_encrypted:
-            self._require_plain(group)
+        try:
+            require_columns(self._file, group, [self._number])
+        except OSError as error:
+            if not is_about_keys(error):
+                raise
+            raise encrypted_file(f"column {'.'.join(self._path)!r}") from error
         column = self._file.metadata.row_group(group).column(self._number)
         first = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
         return Chunk(
@@ -49,22 +52,18 @@ class TextColumn:
             column.num_values,
         )
 
-    def _require_plain(self, group: int) -> None:
-        """Read one row, which fails in words; to ask for the metadata of an encrypted column aborts the process."""
-        self._source.pages = None
-        rows = self._file.reader.iter_batches(1, row_groups=[group], column_indices=[self._number], use_threads=False)
-        try:
-            next(rows, None)
-        except OSError as error:
-            if not is_about_keys(error):
-                raise
-            raise encrypted_file(f"column {'.'.join(self._path)!r}") from error
+    def parts(
+        self, group: int, max_document_bytes: int, max_rows: int = MOST_ROWS, *, may_keep: bool = True
+    ) -> Iterator[Any]:
+        """The rows of a row group as `pyarrow.LargeBinaryArray` or `SharedTexts`, some MiB or one row at a time.
 
-    def parts(self, group: int, max_document_bytes: int, max_rows: int = MOST_ROWS) -> Iterator[Any]:
-        """The rows of a row group as `pyarrow.LargeBinaryArray` or `SharedTexts`, some MiB or one row at a time."""
+        `may_keep`: values may stay in the column's dictionary. pyarrow drops equal values of a kept dictionary and not
+        the rows' pointers to them, so a row group that has such values is decoded instead.
+        """
         pa = load_pyarrow()
         chunk = self.chunk(group)
-        keeps_dictionary = not self._is_null and (self._is_dictionary or chunk.is_mostly_dictionary)
+        is_kept = may_keep and chunk.is_mostly_dictionary
+        keeps_dictionary = not self._is_null and (self._is_dictionary or is_kept)
         file = self._with_dictionary() if keeps_dictionary else self._file
         walk = PageWalk(chunk, keeps_dictionary=keeps_dictionary)
         most = POINTERS_AT_ONCE if keeps_dictionary else max_rows
@@ -77,6 +76,11 @@ class TextColumn:
             column = batch.column(batch.schema.get_field_index(self._path[0]))
             if len(self._path) > 1:
                 column = pa.compute.struct_field(column, list(self._path[1:]))
+            if keeps_dictionary and len(column.dictionary) < walk.dictionary_values:
+                if self._is_dictionary or row:
+                    raise pa.ArrowInvalid("a dictionary has equal values")
+                yield from self.parts(group, max_document_bytes, max_rows, may_keep=False)
+                return
             yield from _decode(column, max_document_bytes, max_rows)
             row += len(batch)
             del batch, column  # or they would be there beside the next ones
@@ -105,7 +109,9 @@ def _decode(column: Any, max_document_bytes: int, max_rows: int) -> Iterator[Any
     if not len(column):
         return
     is_dictionary = pa.types.is_dictionary(column.type)
-    if not is_dictionary:
+    if is_dictionary:
+        _require_values(column)
+    else:
         column = column.cast(pa.large_binary())
     repeats = is_dictionary and len(column) > len(column.dictionary)  # else its values are more than its rows
     values = _shared_texts(column, max_document_bytes) if repeats else None
@@ -121,6 +127,14 @@ def _decode(column: Any, max_document_bytes: int, max_rows: int) -> Iterator[Any
         else:
             yield part.dictionary_decode().cast(pa.large_binary()) if is_dictionary else part
         before, begin = int(ends[end - 1]), end
+
+
+def _require_values(column: Any) -> None:
+    """Raise pyarrow's error where a row of a dictionary array points to no value, which pyarrow itself lets pass."""
+    pa = load_pyarrow()
+    pointers = pa.compute.min_max(column.indices).as_py()
+    if pointers["min"] is not None and not 0 <= pointers["min"] <= pointers["max"] < len(column.dictionary):
+        raise pa.ArrowInvalid(f"a row points outside of its dictionary of {len(column.dictionary)} values")
 
 
 def _shared_texts(column: Any, max_document_bytes: int) -> Any:

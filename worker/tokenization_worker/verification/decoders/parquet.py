@@ -40,32 +40,22 @@ def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: 
         file = _open(pa, stored)
         names = _text_path(pa, file.schema_arrow, rules.text_field)
         row = 0
-        is_signed = _is_signed(stored, file)
         for group in range(file.metadata.num_row_groups):
             if row + file.metadata.row_group(group).num_rows <= start:
                 row += file.metadata.row_group(group).num_rows
                 continue
-            if is_signed:  # or pyarrow may end the process where it is asked about the column: reading it only fails
-                next(file.iter_batches(1, row_groups=[group], columns=[".".join(names)], use_threads=False), None)
             for value in _values(pa, stored, file, group, names):
                 if row >= start:
                     yield _judge(row, value, rules)
                 row += 1
     except pa.ArrowCapacityError as error:  # more than pyarrow can hold is no damage
         raise MemoryError(str(error)) from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
         if raw.error is not None:
             raise raw.error from None
         if isinstance(error, MemoryError):
             raise
         raise CorruptSource(FileOutcome.CORRUPT_FILE, str(error)) from error
-
-
-def _is_signed(stored: BinaryIO, file: Any) -> bool:
-    """Whether the footer goes on behind its metadata, as that of a file with encrypted columns does."""
-    stored.seek(-8, 2)
-    size: int = file.metadata.serialized_size
-    return int.from_bytes(stored.read(4), "little") != size
 
 
 def _import_pyarrow() -> Any:
@@ -134,7 +124,7 @@ def _open(pa: Any, stored: BinaryIO, **options: Any) -> Any:
 def _values(pa: Any, stored: BinaryIO, file: Any, group: int, names: list[str]) -> Iterator[bytes | None]:
     """The values of a row group, of which one is decoded at a time where they stand in a dictionary."""
     path = ".".join(names)
-    rows, has_pointers = _rows_at_once(stored, file.metadata, group, path)
+    rows, has_pointers = _rows_at_once(stored, file, group, path)
     if has_pointers:
         file = _open(pa, stored, metadata=file.metadata, read_dictionary=[path])
     for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[path], use_threads=False):
@@ -144,6 +134,8 @@ def _values(pa: Any, stored: BinaryIO, file: Any, group: int, names: list[str]) 
         if pa.types.is_dictionary(column.type):
             values = column.dictionary.cast(pa.large_binary())
             for number in column.indices:
+                if number.is_valid and not 0 <= number.as_py() < len(values):  # pyarrow lets that pass
+                    raise CorruptSource(FileOutcome.CORRUPT_FILE, "a row points to no value of its dictionary")
                 yield values[number.as_py()].as_py() if number.is_valid else None
         else:
             for value in column.cast(pa.large_binary()):
@@ -151,11 +143,17 @@ def _values(pa: Any, stored: BinaryIO, file: Any, group: int, names: list[str]) 
         del batch, column  # not to be held beside the next ones
 
 
-def _rows_at_once(stored: BinaryIO, metadata: Any, group: int, path: str) -> tuple[int, bool]:
-    """How many rows to hold, and whether to hold them as pointers into their dictionary."""
+def _rows_at_once(stored: BinaryIO, file: Any, group: int, path: str) -> tuple[int, bool]:
+    """How many rows to hold, and whether to hold them as pointers into their dictionary.
+
+    pyarrow ends the process where it is asked for metadata of a column that are damaged or encrypted; a reader that is
+    asked for no rows fails in words.
+    """
+    metadata = file.metadata
     found = [number for number in range(metadata.num_columns) if metadata.schema.column(number).path == path]
     if len(found) != 1:  # one name with dots, and a path of the same letters: both are read, and one is used
         return 1, False
+    next(file.reader.iter_batches(0, row_groups=[group], column_indices=found, use_threads=False), None)
     chunk = metadata.row_group(group).column(found[0])
     first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
     end = first + chunk.total_compressed_size
