@@ -26,6 +26,7 @@ from support.syncs import skip_syncs
 from support.tokenizer_models import write_ranks
 from tokenization_worker import processes
 from tokenization_worker.engine import local
+from tokenization_worker.planning import estimate
 from tokenization_worker.tokenizers.checks import behaviour
 from tokenization_worker.tokenizers.checks.check_texts import random_texts
 from tokenization_worker.verification import workers
@@ -80,9 +81,8 @@ def _memory_goes_back_to_the_system() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _forks_of_processes_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs and `verify` fork their workers and encode the plan's sample in a fork, as those of `tokjob` do, though an
-    earlier test left a thread: no fork touches it, a new interpreter would take a second of a core, and it would not
-    have what a test replaced."""
+    """Runs and `verify` fork their workers, as those of `tokjob` do, though an earlier test left a thread: no fork
+    touches it, a new interpreter would take a second of a core, and it would not have what a test replaced."""
 
     spawn = processes.start_method(may_fork=False)
 
@@ -91,6 +91,13 @@ def _forks_of_processes_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (local, processes, workers):
         monkeypatch.setattr(module, "start_method", start_method)
+
+
+@pytest.fixture(autouse=True)
+def _samples_of_plans(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan encodes its sample in this process, and not in a copy: thousands of tests plan, and a copy takes 20 ms."""
+    if request.node.get_closest_marker("copies") is None:
+        monkeypatch.setattr(estimate, "compute_in_copy", lambda compute: compute())
 
 
 @pytest.fixture(scope="session")

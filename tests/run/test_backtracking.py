@@ -39,6 +39,8 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine
 from tokenization_worker.verification.verify import verify
 
+pytestmark = pytest.mark.copies
+
 FOR_EVER = 1e9
 """Seconds. A test whose limit is not obeyed never ends."""
 

@@ -33,6 +33,8 @@ from tokenization_worker.tokenizers.isolation.engine_process import Role
 from tokenization_worker.tokenizers.isolation.supervisor import Isolation, memory_limit
 from tokenization_worker.tokenizers.load import load_tokenizer
 
+pytestmark = pytest.mark.copies
+
 DEADLINE_S = 120
 HANG = """
 import sys
