@@ -153,6 +153,15 @@ def expected_shards(taken: dict[str, list[str]], path: str, splits: str) -> dict
     return shards
 
 
+def test_the_plan_counts_the_shards_of_each_group_and_split(source: Source, tmp_path: Path) -> None:
+    output = {"splits": SPLITS["shares"], "path": PATHS["apart"], "shards": {"tokens": 1 << 20}}
+    job = job_of(source, tmp_path / "out", output=output)
+    planned = preview_run(job).shards
+    run_job(job, executor=inline())
+    found = sum(split["shards"] for split in read_index(tmp_path / "out")["splits"])
+    assert planned == found == len(FILES) * 2
+
+
 @pytest.mark.sampled(7)  # test_every_layout has each pair of values
 @pytest.mark.parametrize(("path", "splits", "shares"), WAYS)
 def test_shards_and_counts_are_those_of_a_loop_over_documents(

@@ -291,7 +291,8 @@ def test_plan_shows_rows_and_how_much_of_them_is_text(source: Source, tmp_path: 
     run, manifest, *_ = command(job, tmp_path)[1:]
     assert run == "run"
     shown = run_command([str(TOKJOB), "plan", manifest])
-    assert f"rows       {found.rows.count} of 64 tokens, {found.rows.utilization:.1%} of them text" in shown.stdout
+    words = f"rows       {found.rows.count} of 64 tokens, {found.rows.utilization:.1%} of them text, padded with 256\n"
+    assert words in shown.stdout
 
 
 @pytest.mark.parametrize("scope", ["Stream", "File"])

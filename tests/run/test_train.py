@@ -483,6 +483,10 @@ def test_a_finished_training_whose_file_is_lost_is_told_and_made_again(
     path.unlink() if damage == "gone" else path.write_bytes(was[:-1])
     error = refusal(lambda: train(source, output))
     assert (error.reason, str(path) in error.message) == ("TokenizerChanged", True)
+    assert "delete index.json" in error.next_step
+    (ledger := output / "_tokenization" / "ledger").rename(tmp_path / "ledger")
+    assert "do not delete index.json" in refusal(lambda: train(source, output)).next_step
+    (tmp_path / "ledger").rename(ledger)
     (output / "index.json").unlink()
     train(source, output)
     assert path.read_bytes() == was

@@ -15,6 +15,7 @@ from tokenization_worker.cli.progress import describe, describe_group
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.preview import Preview, ShufflePreview, preview_run
 from tokenization_worker.planning.row_estimate import RowEstimate
+from tokenization_worker.storage.retry import giving_up_unknown_hosts
 
 
 def main(arguments: list[str]) -> int:
@@ -46,7 +47,8 @@ def main(arguments: list[str]) -> int:
         elif sys.stderr.isatty():  # what takes a while is said at once; the answer goes to standard output
             say(describe(event, 0.0), error=True)
 
-    preview = preview_run(job, options.processes, watch)
+    with giving_up_unknown_hosts():
+        preview = preview_run(job, options.processes, watch)
     if options.json:
         messages = [event.message for event in warnings]
         print(orjson.dumps({**dataclasses.asdict(preview), "warnings": messages}).decode())
@@ -126,7 +128,7 @@ def _rows(preview: Preview, rows: RowEstimate) -> str:
     about = "" if preview.is_complete else "~"
     left_out = f"; {about}{short_count(rows.truncated)} tokens of longer documents left out" if rows.truncated else ""
     count = f"{about}{rows.count:,} of {counted(rows.length, 'token')}"
-    return f"{count}, {about}{rows.utilization:.1%} of them text{left_out}"
+    return f"{count}, {about}{rows.utilization:.1%} of them text, padded with {printable(preview.padding)}{left_out}"
 
 
 def _other_than_npy(formats: tuple[str, ...]) -> tuple[str, ...]:

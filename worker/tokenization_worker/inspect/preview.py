@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 
 from tokenization_worker.api.arguments import require_function, require_job, require_processes
 from tokenization_worker.api.data import Delimiters, DType
@@ -60,7 +61,8 @@ class Preview:
     Of a complete one: what the dataset has; None for what neither index nor plan say. `formats`: suffix, number of
     files and the first names, the most frequent suffix first. `groups`: those of the source. `shard_bytes`: in all
     `output_formats`; `scratch_bytes`: needed beside them for a while. `rows`: None where the tokens are one run.
-    `shuffle`: None where the source's order stays, or the dataset is complete.
+    `shuffle`: None where the source's order stays, or the dataset is complete. `padding`: the token that fills rows, ""
+    where there are none.
     """
 
     files: int
@@ -93,6 +95,7 @@ class Preview:
     is_complete: bool = False
     groups: tuple[GroupPlan, ...] = ()
     shuffle: ShufflePreview | None = None
+    padding: str = ""
 
 
 def make_plan(job: TokenizationJob, processes: int | None = None, *, on_progress: Watcher = ignore) -> EstimatedPlan:
@@ -168,7 +171,7 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         output_formats=tuple(prepared.data.output.formats),
         delimiters=prepared.tokenizer.delimiters,
         dtype=prepared.dtype,
-        shards=None if tokens is None else count_shards(prepared.data.output, tokens, rows),
+        shards=None if tokens is None else count_shards(prepared.data.output, tokens, rows, estimate.parts),
         rows=rows,
         shard_bytes=_scaled(estimate.shard_bytes, share),
         scratch_bytes=_scaled(estimate.scratch_bytes, share),
@@ -181,7 +184,16 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         there=f"{found.standing}{ended}",
         groups=plan_groups(prepared.data, plan.files, estimate.groups),
         shuffle=_preview_shuffle(prepared, plan, stored),
+        padding=_name_padding(prepared),
     )
+
+
+def _name_padding(prepared: Prepared) -> str:
+    """The id that fills rows, with its name if it is a special token."""
+    if prepared.pad_id is None:
+        return ""
+    names = (name for name, number in prepared.tokenizer.special_tokens.items() if number == prepared.pad_id)
+    return " ".join([str(prepared.pad_id), *islice(names, 1)])
 
 
 def _preview_shuffle(prepared: Prepared, plan: Plan, tokens: int | None) -> ShufflePreview | None:
@@ -247,6 +259,7 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         there=f"{Standing.COMPLETE}{changed}",
         is_complete=True,
         groups=_groups_of(index, files),
+        padding="" if rows is None else str(index["data"]["output"]["sequence"]["pad"]),
     )
 
 

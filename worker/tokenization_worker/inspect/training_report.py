@@ -13,6 +13,7 @@ from tokenization_worker.inspect.training_status import find_unfinished_training
 from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.output import layout
+from tokenization_worker.output.recovery import advise_training
 from tokenization_worker.output.training_index import read_training_index
 from tokenization_worker.output.training_report import TrainingReport, add_tokenizers, read_report
 from tokenization_worker.pipelines.train.holdout import read_held_out
@@ -75,8 +76,7 @@ def _read(store: Store) -> TrainingReport:
         raise ChangedError(
             "TokenizerChanged",
             f"{store.uri}/{layout.REPORT} is gone",
-            next_step=f"put the file back; or delete {store.uri}/{layout.INDEX} and start the same `tokjob train` "
-            "again, which trains again from the counts",
+            next_step=advise_training(store),
         )
     raise SpecError(
         "SpecInvalid",

@@ -46,11 +46,12 @@ def advise_table(store: Store) -> str:
     return f"restore it from a copy, or delete {layout.INDEX} and run the job again, which writes both again"
 
 
-def advise_report(store: Store) -> str:
-    """The next step for a corrupt report of a training."""
+def advise_training(store: Store, *, also: str = "") -> str:
+    """The next step for a file of a finished training that is gone or not as it was made. `also`: what to delete beside
+    the index, such as "this file and "."""
     if not can_be_rewritten(store):
         return f"restore it from a copy; {NOT_REWRITTEN}"
     return (
-        f"restore it from a copy; or delete this file and {layout.INDEX}, and start the same `tokjob train` again: "
-        "it trains again from the counts"
+        f"restore it from a copy; or delete {also}{layout.INDEX} and start the same `tokjob train` again, which trains "
+        "again from the counts"
     )

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from tokenization_worker.output import layout
 from tokenization_worker.output.record import dump_record, load_record, parsing, require_version
-from tokenization_worker.output.recovery import advise_report
+from tokenization_worker.output.recovery import advise_training
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.training.fertility import Cell, Count, Fertility, MeasuredHoldout
 
@@ -96,7 +96,7 @@ def read_report(store: Store) -> TrainingReport | None:
         data = store.read(layout.REPORT)
     except NotFound:
         return None
-    with parsing(store.uri, layout.REPORT, advise=lambda: advise_report(store)):
+    with parsing(store.uri, layout.REPORT, advise=lambda: advise_training(store, also="this file and ")):
         fields = load_record(data)
         require_version(store.uri, layout.REPORT, fields["formatVersion"], FORMAT_VERSION)
         return parse_report(fields)

@@ -15,7 +15,7 @@ from tokenization_worker.api.data import DataSpec, DType, OutputSpec
 from tokenization_worker.formats.base import ShardShape
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.formats.registry import format_of
-from tokenization_worker.planning.row_estimate import RowEstimate, count_shards, count_stored, estimate_rows
+from tokenization_worker.planning.row_estimate import RowEstimate, count_shards, count_stored, estimate_rows, parts_of
 from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
@@ -57,6 +57,7 @@ class Estimate:
     them at most: all tokens once, of shuffled rows with their padding, and of a shuffle half as much again, since files
     wait there for their next use.
     `reference_seconds`: the sample's encoding time, scaled to all of it, on one core with the engine `reference`.
+    `parts`: the shares of the tokens that have shards of their own.
     """
 
     tokens: int | None
@@ -70,10 +71,11 @@ class Estimate:
     rows: RowEstimate | None = None
     documents: int | None = None
     groups: Mapping[str, int | None] = field(default_factory=dict)
+    parts: tuple[float, ...] = (1.0,)
 
     def shards(self, output: OutputSpec) -> int | None:
         """How many shards hold all tokens."""
-        return None if self.tokens is None else count_shards(output, self.tokens, self.rows)
+        return None if self.tokens is None else count_shards(output, self.tokens, self.rows, self.parts)
 
     def stored_tokens(self, output: OutputSpec) -> int:
         """What decides how many shards there are, where the tokens are known."""
@@ -263,7 +265,10 @@ def estimate(
         lengths=np.minimum(lengths[lengths > 0], longest or _NO_END),
         truncated=whole - tokens,
     )
-    shard_bytes = _shard_bytes(data.output, dtype, rows, tokens=round(tokens), documents=round(found.documents))
+    groups = {name: _group_tokens(each, tokenizer, shares[name], longest) for name, each in measured.items() if name}
+    parts = parts_of(data.output.splits, [groups[name] or 0 for name in data.path_groups])
+    shards = count_shards(data.output, round(tokens), rows, parts)
+    shard_bytes = _shard_bytes(data.output, dtype, rows, shards, tokens=round(tokens), documents=round(found.documents))
     return Estimate(
         tokens=None if unknown else round(tokens),
         source_bytes=round(found.source_bytes),
@@ -275,7 +280,8 @@ def estimate(
         sampled_bytes=sum(head.source_bytes for _, head in samples),
         rows=None if unknown else rows,
         documents=None if unknown else round(found.documents),
-        groups={name: _group_tokens(each, tokenizer, shares[name], longest) for name, each in measured.items() if name},
+        groups=groups,
+        parts=parts,
     )
 
 
@@ -290,9 +296,10 @@ def _group_tokens(measured: Measured, tokenizer: Tokenizer, share: float, longes
     return None if measured.is_unknown(tokenizer) else round(measured.written(tokenizer, longest) * share)
 
 
-def _shard_bytes(output: OutputSpec, dtype: DType, rows: RowEstimate | None, *, tokens: int, documents: int) -> int:
+def _shard_bytes(
+    output: OutputSpec, dtype: DType, rows: RowEstimate | None, shards: int, *, tokens: int, documents: int
+) -> int:
     """Of all files of shards; a document is cut by nearly every border of a shard."""
-    shards = count_shards(output, tokens, rows)
     length, tokens = (0, tokens) if rows is None else (rows.length, rows.tokens)
     shape = ShardShape(tokens, NUMPY_DTYPES[dtype], length)
     entries = documents + shards if rows is None else rows.count

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.api.data import OutputSpec, Scope, SequenceSpec
+from tokenization_worker.api.data import OutputSpec, Scope, SequenceSpec, SplitSpec
 from tokenization_worker.planning.splits import Streams
 from tokenization_worker.sequences.best_fit import block_borders, largest_block, pack_documents
 from tokenization_worker.sequences.parts import PART
@@ -36,9 +38,19 @@ class RowEstimate:
         return PART.itemsize * (documents + self.count)
 
 
-def count_shards(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> int:
-    """How many shards hold so many tokens of documents."""
-    return -(-count_stored(output, tokens, rows) // output.shard_tokens)
+def count_shards(output: OutputSpec, tokens: int, rows: RowEstimate | None, parts: Sequence[float] = (1.0,)) -> int:
+    """How many shards hold so many tokens of documents. `parts`: what shares of them have shards of their own."""
+    stored = count_stored(output, tokens, rows)
+    return sum(-(-round(stored * part) // output.shard_tokens) for part in parts)
+
+
+def parts_of(splits: Sequence[SplitSpec], groups: Sequence[int]) -> tuple[float, ...]:
+    """The shares of all tokens that have shards of their own. `groups`: tokens of those in paths, () if none are."""
+    streams = Streams(tuple(splits))
+    ends = [*(end / 2**64 for end in streams.thresholds()), 1.0] if streams.by_hash else [1.0]
+    total = sum(groups)
+    of_groups = [tokens / total for tokens in groups] if total else [1.0]
+    return tuple(group * (end - begin) for group in of_groups for begin, end in pairwise([0.0, *ends]))
 
 
 def count_stored(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> int:

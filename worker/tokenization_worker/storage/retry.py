@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -57,7 +59,10 @@ class Retry:
     pace: WarningPace | None = None
 
     def call(self, attempt: Callable[[], T], wait_of: Callable[[Exception], float | None]) -> T:
-        """What `attempt` returns. `wait_of` an error: None to raise it, else the seconds that were asked for, or 0."""
+        """What `attempt` returns. `wait_of` an error: None to raise it, else the seconds that were asked for, or 0.
+
+        Of a host that no name server knows see `giving_up_unknown_hosts`.
+        """
         begin = self.clock()
         end = begin + self.limit_s
         last = end + MOST_ASKED_S
@@ -72,11 +77,36 @@ class Retry:
                         raise
                     wait = asked + step * (0.5 + self.chance() / 2)
                     end = min(end + asked, last)
+                    if (patience_s := _patience_s.get()) is not None and _is_unknown_host(error):
+                        end = min(end, begin + patience_s)
                     if self.clock() + wait > end:
                         raise
                     warn(error, end - begin)
                 self.sleep(wait)
                 step = min(2 * step, self.most_s)
+
+
+UNKNOWN_HOST_S = 10.0
+
+_patience_s: ContextVar[float | None] = ContextVar("patience with unknown hosts", default=None)
+
+
+@contextmanager
+def giving_up_unknown_hosts() -> Iterator[None]:
+    """Within: calls to a host that no name server knows end after `UNKNOWN_HOST_S`, for a person who waits: a wrong
+    name stays wrong. A run goes on for as long as with any other error, since name servers fail, too."""
+    token = _patience_s.set(UNKNOWN_HOST_S)
+    try:
+        yield
+    finally:
+        _patience_s.reset(token)
+
+
+def _is_unknown_host(error: BaseException) -> bool:
+    below: BaseException | None = error
+    while below is not None and not isinstance(below, socket.gaierror):
+        below = below.__cause__ or below.__context__
+    return below is not None
 
 
 TELL_AFTER_S = 4.0

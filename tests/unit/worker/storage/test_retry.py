@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import socket
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
 
-from tokenization_worker.storage.retry import Retry, asked_wait
+from tokenization_worker.storage.retry import Retry, asked_wait, giving_up_unknown_hosts
 
 
 @dataclass
@@ -17,13 +19,14 @@ class Service:
 
     failures: int
     asked_s: float | None = 0.0
+    cause: Exception | None = None
     now: float = 0.0
     waits: list[float] = field(default_factory=list)
 
     def answer(self) -> str:
         if self.failures:
             self.failures -= 1
-            raise ConnectionError(self.failures)
+            raise ConnectionError(self.failures) from self.cause
         return "done"
 
     def sleep(self, seconds: float) -> None:
@@ -52,6 +55,21 @@ def test_it_ends_within_its_time_with_the_last_error() -> None:
     with pytest.raises(ConnectionError):
         service.ask()
     assert 100 < service.now <= 120
+
+
+@pytest.mark.parametrize(
+    ("cause", "least", "most"),
+    [(socket.gaierror(-2, "Name or service not known"), 5, 10), (OSError("no route"), 100, 120)],
+    ids=["unknown host", "another error"],
+)
+def test_a_person_waits_ten_seconds_for_a_host_that_no_name_server_knows(
+    cause: Exception, least: int, most: int
+) -> None:
+    for is_person, bounds in ((True, (least, most)), (False, (100, 120))):
+        service = Service(failures=1_000, cause=cause)
+        with giving_up_unknown_hosts() if is_person else nullcontext(), pytest.raises(ConnectionError):
+            service.ask()
+        assert bounds[0] < service.now <= bounds[1]
 
 
 def test_what_cannot_pass_is_not_tried_again() -> None:

@@ -16,6 +16,7 @@ from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.messages.counts import counted_sizes
 from tokenization_worker.output import layout
 from tokenization_worker.output.plan_file import Plan, read_any_plan, write_plan
+from tokenization_worker.output.recovery import advise_training
 from tokenization_worker.output.training_claim import create_claim, find_claim
 from tokenization_worker.output.training_index import TrainingIndex, read_training_index
 from tokenization_worker.pipelines.train.count_task import require_same_library
@@ -69,8 +70,7 @@ def require_files(store: Store, index: TrainingIndex) -> None:
             raise ChangedError(
                 "TokenizerChanged",
                 f"{store.uri}/{name}: expected SHA-256 {facts['sha256']}, found {found}",
-                next_step=f"put the file back; or delete {store.uri}/{layout.INDEX} and start the same command again, "
-                "which trains again from the counts",
+                next_step=advise_training(store),
             )
 
 
