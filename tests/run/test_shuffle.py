@@ -213,10 +213,12 @@ def test_a_shard_may_be_made_of_more_objects_than_a_process_may_open_files(
         if isinstance(task, ScatterTask):
             scattered.add(task.product)
 
-    free, unused = 40, os.open(os.devnull, os.O_RDONLY)
-    os.close(unused)
+    free = 40
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(free)]  # this process may have numbers above free ones
+    for number in held:
+        os.close(number)
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (unused + free, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, hard))
     try:
         run_job(job_of(source, tmp_path / "out", output=LAYOUT, rangeBytes=500), executor=inline(note))
     finally:
