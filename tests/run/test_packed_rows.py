@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from support.corpus import json_lines
 from support.engine.inline import inline, run_with_stops
 from support.faults.plant_rows import RowPlanter, change_of
 from support.grouped_source import FORMATS, PAD, PATHS, pad_of, read_groups, tokenizer_of, write_groups
@@ -236,6 +237,20 @@ def test_plan_foresees_the_rows_and_warns_of_what_is_lost(
         warnings = [str(each) for each in events if isinstance(each, Warned)]
         assert [words for words in (loose, short) if any(words in each for each in warnings)] == warned
         assert (found.utilization < 0.5) == (loose in warned)
+
+
+def test_plan_knows_the_rows_of_what_it_has_encoded(tmp_path: Path) -> None:
+    """Three of these documents fill a row, and by their characters the longer ones would not."""
+    texts = [f"hello {number} " * 20 for number in range(100)]
+    (tmp_path / "a.jsonl").write_bytes(json_lines(texts))
+    layout = {"sequence": {"packing": "BestFit", "length": 128}}
+    job = make_job(tmp_path / "a.jsonl", tmp_path / "out", output=layout)
+    expected = preview_run(job).rows
+    run_job(job, executor=inline())
+    found = preview_run(job).rows
+    assert expected is not None
+    assert found is not None
+    assert expected.count == found.count
 
 
 def test_plan_foresees_what_a_shuffle_needs(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

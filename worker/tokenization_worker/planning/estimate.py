@@ -210,10 +210,12 @@ def _measure(
 
 
 def _lengths_of(head: HeadSample, sample: EncodedSample) -> NDArray[np.int64]:
-    """About how many tokens each document of a sample has, whose beginning is encoded."""
-    encoded = sum(map(len, sample.texts))
+    """How many tokens each document of a sample has: about, where it is not encoded to its end."""
+    encoded = np.array([len(text) for text in sample.texts], np.int64)
     characters = np.array([len(text) for text in head.texts], np.int64)
-    lengths: NDArray[np.int64] = np.ceil(characters * (len(sample.ids) / max(1, encoded))).astype(np.int64)
+    lengths: NDArray[np.int64] = np.ceil(characters * (len(sample.ids) / max(1, encoded.sum()))).astype(np.int64)
+    if len(encoded) == len(characters):  # none was left out
+        lengths = np.where(encoded == characters, np.diff(sample.ends, prepend=0), lengths)
     return lengths
 
 
