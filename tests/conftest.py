@@ -26,7 +26,7 @@ from support.syncs import skip_syncs
 from support.tokenizer_models import write_ranks
 from tokenization_worker import processes
 from tokenization_worker.engine import local
-from tokenization_worker.planning import estimate
+from tokenization_worker.planning import encoded_sample
 from tokenization_worker.tokenizers.checks import behaviour
 from tokenization_worker.tokenizers.checks.check_texts import random_texts
 from tokenization_worker.verification import workers
@@ -97,7 +97,7 @@ def _forks_of_processes_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def _samples_of_plans(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan encodes its sample in this process, and not in a copy: thousands of tests plan, and a copy takes 20 ms."""
     if request.node.get_closest_marker("copies") is None:
-        monkeypatch.setattr(estimate, "compute_in_copy", lambda compute: compute())
+        monkeypatch.setattr(encoded_sample, "compute_in_copy", lambda compute: compute())
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from tokenization_worker.events import CheckingEngine, Event, RecordingReference
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.output import versions
 from tokenization_worker.output.ledger.version_samples import SampledText, Samples, keep_samples, require_same_tokens
-from tokenization_worker.planning import estimate
+from tokenization_worker.planning import encoded_sample
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.tokenizers import rank_tokenizer, tiktoken_engine
@@ -66,7 +66,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behaviour, "_LIMIT_S", 0.2)
     monkeypatch.setattr(engine_check, "_LIMIT_S", 0.2)
     monkeypatch.setattr(rank_tokenizer, "_LIMIT_S", 0.2)
-    monkeypatch.setattr(estimate, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(encoded_sample, "_LIMIT_S", 0.2)
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_a_sample_tries_a_document_that_kills_once(tmp_path: Path) -> None:
     engine = Refusing(tmp_path / "log")
     texts = [f"text {number}" for number in range(256)]
     texts[200] = "<hard 1>"
-    (found,) = estimate._encode_in_copies(engine, [texts])
+    (found,) = encoded_sample._encode_in_copies(engine, [texts])
     assert engine.times("<hard 1>") == 1
     assert found.texts == [*texts[:200], *texts[201:]]
     assert bytes(found.ids.tolist()).decode() == "".join(found.texts)
@@ -303,7 +303,7 @@ def test_a_sample_tries_a_document_that_kills_once(tmp_path: Path) -> None:
 
 def test_a_sample_tries_few_documents_that_kill(tmp_path: Path) -> None:
     engine = Refusing(tmp_path / "log")
-    (found,) = estimate._encode_in_copies(engine, [["first", *[f"<hard {number}>" for number in range(50)]]])
+    (found,) = encoded_sample._encode_in_copies(engine, [["first", *[f"<hard {number}>" for number in range(50)]]])
     assert sum(engine.times(f"<hard {number}>") for number in range(50)) == 4
     assert found.texts == ["first"]
 
@@ -324,7 +324,7 @@ def test_a_run_goes_on_behind_each_document_that_kills(tmp_path: Path, monkeypat
     texts = ["first", "<hard 1>", "second", "<hard 2>", "third", "<hard 3>", "last"]
     job = job_of(tmp_path, {"name": "bytes"}, texts, maxQuarantined=3)
     tokenizer = load_tokenizer(resolve_data(job).tokenizer)
-    monkeypatch.setattr(estimate, "can_copy", lambda: False)  # the plan's sample is not this engine's
+    monkeypatch.setattr(encoded_sample, "can_copy", lambda: False)  # the plan's sample is not this engine's
     monkeypatch.setattr(tokenizer, "reference", engine)
     run_job(job, executor=inline())
     assert read_index(tmp_path / "out")["conservation"]["quarantined"] == {"KillsWorker": 3}

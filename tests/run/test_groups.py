@@ -32,7 +32,7 @@ from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.show import show_documents
-from tokenization_worker.planning.estimate import Measured
+from tokenization_worker.planning.measured import Measured
 from tokenization_worker.planning.splits import stream_of
 
 WORDS = ["alpha", "beta", "gamma", "ä", "日本", "0", "\n", " "]
@@ -279,7 +279,7 @@ def test_a_later_estimate_never_changes_a_pinned_share(
 
         with pytest.raises(KeyboardInterrupt):
             run_job(job_of(source, output, shares=BUDGET, rangeBytes=500), executor=inline(stop))
-    monkeypatch.setattr("tokenization_worker.planning.estimate.Measured.tokens", lambda self, tokenizer: 10_000.0)
+    monkeypatch.setattr("tokenization_worker.planning.measured.Measured.tokens", lambda self, tokenizer: 10_000.0)
     run_job(job_of(source, output, shares=BUDGET, rangeBytes=500, rerunToken="again"), executor=inline())
     assert difference(output, whole) is None
     other = tmp_path / "other"

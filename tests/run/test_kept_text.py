@@ -26,7 +26,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.preview import preview_run
-from tokenization_worker.planning import estimate
+from tokenization_worker.planning import encoded_sample
 from tokenization_worker.processes import compute_in_copy
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers import tiktoken_engine
@@ -389,7 +389,7 @@ def test_a_document_that_no_library_can_cut_is_quarantined(
     ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiktoken_engine, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(estimate, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(encoded_sample, "_LIMIT_S", 0.2)
     job = job_with(tmp_path, ranks_with(ranks, HOPELESS), spoiled(60), maxQuarantined=1)
     started(job)
     conservation = read_index(tmp_path / "out")["conservation"]

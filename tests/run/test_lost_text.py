@@ -18,7 +18,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.pipelines.tokenize.ranges import block_writer, encode
 from tokenization_worker.pipelines.tokenize.ranges.encode import Encoder, LosesText
-from tokenization_worker.planning.estimate import SAMPLED_BYTES
+from tokenization_worker.planning.sampled_files import SAMPLED_BYTES
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers.base import Encoded, EngineMismatch, Tokenizer
 from tokenization_worker.tokenizers.checks.sample import SAMPLE_ONE_IN

@@ -11,7 +11,7 @@ from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.planning.estimate import SAMPLE_BYTES, SAMPLED_BYTES, choose_samples
+from tokenization_worker.planning.sampled_files import SAMPLE_BYTES, SAMPLED_BYTES, choose_samples
 from tokenization_worker.planning.sampling import encoding_hint, read_on
 from tokenization_worker.readers.document_batch import FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.head import HeadSample, read_head

@@ -17,7 +17,7 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.output.ledger.version_samples import SampledText
 from tokenization_worker.planning.check_events import reporting_record
-from tokenization_worker.planning.estimate import EncodedSample
+from tokenization_worker.planning.encoded_sample import EncodedSample
 from tokenization_worker.tokenizers.base import KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import behaviour_of
 from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT, encode_check_text

@@ -19,14 +19,8 @@ from tokenization_worker.errors import DataError, SpecError, TokenizationError
 from tokenization_worker.events import Preparing, Warned, Watcher, ignore
 from tokenization_worker.formats.registry import fingerprints
 from tokenization_worker.output.ledger.version_samples import SampledText, choose_texts
-from tokenization_worker.planning.estimate import (
-    EncodedSample,
-    Estimate,
-    Measured,
-    encode_samples,
-    estimate,
-    measure_groups,
-)
+from tokenization_worker.planning.encoded_sample import EncodedSample, encode_samples
+from tokenization_worker.planning.estimate import Estimate, estimate
 from tokenization_worker.planning.groups.files import list_files
 from tokenization_worker.planning.groups.foresight import foresee_shares
 from tokenization_worker.planning.groups.shares import asks_for_tokens, pin_shares, resolve_shares
@@ -38,6 +32,7 @@ from tokenization_worker.planning.listing_check import (
     warn_of_links,
 )
 from tokenization_worker.planning.lossless_check import require_text_kept, warn_of_refused
+from tokenization_worker.planning.measured import Measured, measure_groups
 from tokenization_worker.planning.sampling import advice, foresee
 from tokenization_worker.planning.source_check import find_strange
 from tokenization_worker.planning.split_check import foresee_splits

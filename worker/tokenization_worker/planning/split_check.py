@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tokenization_worker.api.data import DataSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.planning.estimate import Measured
 from tokenization_worker.planning.groups.shares import is_in_share
+from tokenization_worker.planning.measured import Measured
 from tokenization_worker.planning.splits import Streams, stream_of
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile

@@ -24,10 +24,10 @@ from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.versions import describe_versions, find_changes, without_pyarrow
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
 from tokenization_worker.planning.check_events import reporting_check, reporting_record
-from tokenization_worker.planning.estimate import SAMPLED_BYTES
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.output_check import require_room, require_shards
 from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.planning.sampled_files import SAMPLED_BYTES
 from tokenization_worker.run.discard import lacks_only_corrupt_receipts
 from tokenization_worker.run.observe import judge_now, observe_output, read_epoch
 from tokenization_worker.run.output_state import OutputState, Standing, Wanted, judge

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenization_worker.api.data import SplitSpec
 from tokenization_worker.api.groups import MOST_GROUPS
-from tokenization_worker.planning.estimate import SAMPLE_BYTES, SAMPLED_BYTES, SAMPLED_FILES, choose_samples
+from tokenization_worker.planning.sampled_files import SAMPLE_BYTES, SAMPLED_BYTES, SAMPLED_FILES, choose_samples
 from tokenization_worker.planning.splits import Streams, stream_of
 from tokenization_worker.storage.source_file import SourceFile
 

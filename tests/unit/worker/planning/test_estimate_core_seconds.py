@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from tokenization_worker.planning.estimate import SAMPLED_FILES, Estimate, choose_samples
+from tokenization_worker.planning.estimate import Estimate
+from tokenization_worker.planning.sampled_files import SAMPLED_FILES, choose_samples
 from tokenization_worker.storage.source_file import SourceFile
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from tokenization_worker.api.data import DataSpec, GroupSpec
 from tokenization_worker.errors import DataError
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.planning.estimate import Measured
 from tokenization_worker.planning.groups.shares import all_left_out, is_in_share
+from tokenization_worker.planning.measured import Measured
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
 
