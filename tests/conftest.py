@@ -95,7 +95,8 @@ def _forks_of_processes_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _samples_of_plans(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan encodes its sample in this process, and not in a copy: thousands of tests plan, and a copy takes 20 ms."""
+    """A plan encodes its sample in this process, and not in a copy: thousands of tests plan, and a copy of this process
+    takes 20 ms."""
     if request.node.get_closest_marker("copies") is None:
         monkeypatch.setattr(encoded_sample, "compute_in_copy", lambda compute: compute())
 

@@ -239,9 +239,10 @@ def test_plan_foresees_the_rows_and_warns_of_what_is_lost(
         assert (found.utilization < 0.5) == (loose in warned)
 
 
-def test_plan_knows_the_rows_of_what_it_has_encoded(tmp_path: Path) -> None:
-    """Three of these documents fill a row, and by their characters the longer ones would not."""
-    texts = [f"hello {number} " * 20 for number in range(100)]
+@pytest.mark.parametrize(("count", "off"), [(100, 0.02), (600, 0.07)])
+def test_plan_knows_the_rows_of_what_it_has_encoded(count: int, off: float, tmp_path: Path) -> None:
+    """Three of these documents fill a row; by their characters the longer ones would not. Of 600 a part is encoded."""
+    texts = [f"hello {number} " * 20 for number in range(count)]
     (tmp_path / "a.jsonl").write_bytes(json_lines(texts))
     layout = {"sequence": {"packing": "BestFit", "length": 128}}
     job = make_job(tmp_path / "a.jsonl", tmp_path / "out", output=layout)
@@ -250,7 +251,7 @@ def test_plan_knows_the_rows_of_what_it_has_encoded(tmp_path: Path) -> None:
     found = preview_run(job).rows
     assert expected is not None
     assert found is not None
-    assert expected.count == found.count
+    assert abs(expected.count - found.count) <= off * found.count
 
 
 def test_plan_foresees_what_a_shuffle_needs(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

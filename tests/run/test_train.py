@@ -33,6 +33,7 @@ from tokenization_worker.api.training.manifest import TokenizerTraining
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
 from tokenization_worker.events import Counted, CountsMerged, Event, MergesMade, TrainingFinished
+from tokenization_worker.inspect.training_status import read_training_status
 from tokenization_worker.pipelines.train import count_task
 from tokenization_worker.planning import make_plan
 from tokenization_worker.run.training import train as train_module
@@ -484,6 +485,9 @@ def test_a_finished_training_whose_file_is_lost_is_told_and_made_again(
     error = refusal(lambda: train(source, output))
     assert (error.reason, str(path) in error.message) == ("TokenizerChanged", True)
     assert "delete index.json" in error.next_step
+    status = read_training_status(str(output))
+    assert status is not None
+    assert (status.phase, status.message) == (("Damaged", f"{path} is gone") if damage == "gone" else ("Complete", ""))
     (ledger := output / "_tokenization" / "ledger").rename(tmp_path / "ledger")
     assert "do not delete index.json" in refusal(lambda: train(source, output)).next_step
     (tmp_path / "ledger").rename(ledger)

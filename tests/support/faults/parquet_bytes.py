@@ -5,7 +5,7 @@
 The byte is one of the footer in half of the files. Each file is read in a child process, by the readers of `plan`, of
 a run and of `verify`. What each of them may answer:
 
-    read       its rows
+    read       its rows: a run and `verify` the same
     damaged    a verdict on the file
 
 Anything else is a failure: a process that a signal ends, another error, and two readers that say different things.
@@ -37,7 +37,7 @@ from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.decoders.source import read_records
 
-_ANSWERS = ("read", "damaged", "another error")
+_ANSWERS = ("read", "damaged", "another error", "other texts")
 _DOCUMENT_BYTES = 1 << 20
 _PATIENCE_S = 60
 _MEMORY_BYTES = 8 << 30
@@ -91,7 +91,11 @@ def _encrypted() -> dict[str, bytes]:
 def _pointers() -> dict[str, bytes]:
     """Rows that are pointers into a dictionary, with nothing that would tell a changed one."""
     texts = [f"value {n % 5}" if n % 3 else None for n in range(300)]
-    return {"pointers": _parquet(pa.table({"text": texts}), compression="none")}
+    typed = pa.array(texts).dictionary_encode()
+    return {
+        name: _parquet(pa.table({"text": each}), compression="none")
+        for name, each in (("pointers", texts), ("typed", typed))
+    }
 
 
 def _parquet(table: pa.Table, **options: Any) -> bytes:
@@ -107,18 +111,20 @@ def _plan(content: bytes) -> None:
     parquet_row_groups(io.BytesIO(content))
 
 
-def _run(content: bytes) -> None:
-    for _ in read_parquet(io.BytesIO(content), len(content), 0, -1, "text", _DOCUMENT_BYTES):
-        pass
+def run_reads(content: bytes, most_bytes: int = _DOCUMENT_BYTES) -> list[str]:
+    """The texts that a run reads of a file."""
+    batches = read_parquet(io.BytesIO(content), len(content), 0, -1, "text", most_bytes)
+    return [text for batch in batches for text in batch.texts]
 
 
-def _verify(content: bytes) -> None:
-    rules = SourceRules(SourceFormat.PARQUET, "text", None, _DOCUMENT_BYTES)
-    for _ in read_records(io.BytesIO(content), "file:///data/a.parquet", rules):
-        pass
+def verify_reads(content: bytes, most_bytes: int = _DOCUMENT_BYTES) -> list[str]:
+    """The texts that `verify` reads of a file."""
+    rules = SourceRules(SourceFormat.PARQUET, "text", None, most_bytes)
+    records = read_records(io.BytesIO(content), "file:///data/a.parquet", rules)
+    return [record.text for record in records if record.text is not None]
 
 
-READERS: dict[str, Callable[[bytes], None]] = {"plan": _plan, "run": _run, "verify": _verify}
+READERS: dict[str, Callable[[bytes], Any]] = {"plan": _plan, "run": run_reads, "verify": verify_reads}
 
 
 def answers(content: bytes) -> tuple[str, ...]:
@@ -129,8 +135,8 @@ def answers(content: bytes) -> tuple[str, ...]:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a dying library says
         code = 0
-        for read in READERS.values():
-            code = len(_ANSWERS) * code + _ANSWERS.index(_answer(read, content))
+        for said in _answers_here(content):
+            code = len(_ANSWERS) * code + _ANSWERS.index(said)
         os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code < 0:
@@ -138,14 +144,19 @@ def answers(content: bytes) -> tuple[str, ...]:
     return tuple(_ANSWERS[code // len(_ANSWERS) ** place % len(_ANSWERS)] for place in reversed(range(len(READERS))))
 
 
-def _answer(read: Callable[[bytes], None], content: bytes) -> str:
-    try:
-        read(content)
-    except (CorruptFileError, CorruptSource):
-        return "damaged"
-    except Exception:  # noqa: BLE001  a failure, as the caller counts it
-        return "another error"
-    return "read"
+def _answers_here(content: bytes) -> list[str]:
+    said, texts = [], {}
+    for name, read in READERS.items():
+        try:
+            texts[name] = read(content)
+            said.append("read")
+        except (CorruptFileError, CorruptSource):
+            said.append("damaged")
+        except Exception:  # noqa: BLE001  a failure, as the caller counts it
+            said.append("another error")
+    if "run" in texts and "verify" in texts and texts["run"] != texts["verify"]:
+        said[-1] = "other texts"
+    return said
 
 
 def judge(files: Iterable[tuple[str, bytes]]) -> tuple[Counter[str], list[str]]:

@@ -151,7 +151,8 @@ class JobSpec(SpecBlock):
     range_bytes: Quantity = Field(
         default="256Mi",
         description=(
-            "The stored bytes of one range, the unit of work and retry. A gzip or zstd file has at most 32 ranges. "
+            "The stored bytes of one range, the unit of work and retry. A gzip or zstd file has at most 32 ranges; "
+            "a range of a Parquet file has at least one row group. "
             "It does not change the output."
         ),
         examples=["64Mi"],

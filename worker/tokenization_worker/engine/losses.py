@@ -12,14 +12,14 @@ _MAX_NODES_LOST = 20
 """How often one task may lose its worker, and how often its node with everything on it: a node that is taken away
 says nothing of the task, but a task may also take its node's memory."""
 
-_CRASHES = ("SIGABRT", "SIGSEGV", "SIGBUS")
-"""How a library ends its process. Documents are encoded elsewhere when a task has lost a worker, so a file does it."""
+_CRASHES = ("killed by SIGABRT", "killed by SIGSEGV", "killed by SIGBUS")
+"""The signals by which a library ends the process that calls it."""
 
 
 _SHORT = "check the memory of the workers and the nodes, then start the same command again"
 _CRASHED = (
-    "a library crashes on what this task reads; for a range, run a job on each of its files alone, then write the file "
-    "at fault again, or leave it out of the source"
+    "a library crashed, most likely on what this task reads: for a range, run a job on each of its files alone; write "
+    "the file at fault again, or leave it out of the source"
 )
 
 
@@ -40,6 +40,6 @@ class Losses:
             raise WorkerDied(
                 "WorkerDied",
                 f"{task.product} lost its {loss.lost} {times} times: {loss.detail}",
-                next_step=_CRASHED if any(name in loss.detail for name in _CRASHES) else _SHORT,
+                next_step=_CRASHED if loss.detail.endswith(_CRASHES) else _SHORT,
             )
         return times

@@ -61,8 +61,8 @@ class Preview:
     Of a complete one: what the dataset has; None for what neither index nor plan say. `formats`: suffix, number of
     files and the first names, the most frequent suffix first. `groups`: those of the source. `shard_bytes`: in all
     `output_formats`; `scratch_bytes`: needed beside them for a while. `rows`: None where the tokens are one run.
-    `shuffle`: None where the source's order stays, or the dataset is complete. `padding`: the token that fills rows, ""
-    where there are none.
+    `shuffle`: None where the source's order stays, or the dataset is complete. `padding`: the token that fills rows, by
+    its id and, unless the dataset is complete, its name; "" where there are no rows.
     """
 
     files: int

@@ -11,6 +11,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.index import is_of_training
 from tokenization_worker.output.last_failure import read_failure
 from tokenization_worker.output.plan_file import Plan, read_any_plan
+from tokenization_worker.output.recovery import advise_training
 from tokenization_worker.output.training_index import read_training_index
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.listing import list_at_once
@@ -22,8 +23,9 @@ _TRAIN = "start the same `tokjob train` again, without --until counts; it trains
 
 @dataclass(frozen=True, slots=True)
 class TrainingStatus:
-    """How far the training at an output is. `phase`: Running, Interrupted, Failed or Complete. `is_merged`: the counts
-    of all ranges are merged. `reason` and `message`: why the last start of one that is Failed ended.
+    """How far the training at an output is. `phase`: Running, Interrupted, Failed, Complete or Damaged. `is_merged`:
+    the counts of all ranges are merged. `reason` and `message`: why the last start of one that is Failed ended, or what
+    one that is Damaged lacks.
     """
 
     uri: str
@@ -45,7 +47,7 @@ def read_training_status(uri: str | os.PathLike[str]) -> TrainingStatus | None:
         index = read_training_index(store)
         if index is not None:
             tokenizers, counts = index["tokenizers"], index["counts"]
-            return TrainingStatus(
+            status = TrainingStatus(
                 store.uri,
                 "Complete",
                 is_merged=True,
@@ -53,8 +55,20 @@ def read_training_status(uri: str | os.PathLike[str]) -> TrainingStatus | None:
                 counts_digest=counts["digest"],
                 next_step=f"name {_choice(store, [each['file'] for each in tokenizers])} in the tokenizer.uri of a job",
             )
+            gone = next((name for name in index["files"] if store.stat(name) is None), None)
+            return status if gone is None else _damaged(status, store, gone)
     plan = find_unfinished_training(store)
     return None if plan is None else _unfinished(store, plan.n_ranges)
+
+
+def _damaged(status: TrainingStatus, store: Store, gone: str) -> TrainingStatus:
+    return replace(
+        status,
+        phase="Damaged",
+        reason="TokenizerChanged",
+        message=f"{store.uri}/{gone} is gone",
+        next_step=advise_training(store),
+    )
 
 
 def _choice(store: Store, files: list[str]) -> str:

@@ -14,6 +14,9 @@ from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.tokenizers.base import Tokenizer
 
+_ENOUGH = 30
+"""Documents of a file whose lengths stand for those of the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -104,12 +107,18 @@ def _measure(
 
 
 def _lengths_of(head: HeadSample, sample: EncodedSample) -> NDArray[np.int64]:
-    """How many tokens each document of a sample has: about, where it is not encoded to its end."""
+    """How many tokens each of a sample's documents has: of those that are encoded to their end, where they are enough;
+    else of all, of the others by their characters."""
     encoded = np.array([len(text) for text in sample.texts], np.int64)
     characters = np.array([len(text) for text in head.texts], np.int64)
     lengths: NDArray[np.int64] = np.ceil(characters * (len(sample.ids) / max(1, encoded.sum()))).astype(np.int64)
-    if len(encoded) == len(characters):  # none was left out
-        lengths = np.where(encoded == characters, np.diff(sample.ends, prepend=0), lengths)
+    if not all(map(str.startswith, head.texts, sample.texts)):  # some have killed what encodes them
+        return lengths
+    is_whole = encoded == characters[: len(encoded)]
+    known: NDArray[np.int64] = np.diff(sample.ends, prepend=0)[is_whole]
+    if len(known) >= _ENOUGH:
+        return known
+    lengths[: len(encoded)][is_whole] = known
     return lengths
 
 

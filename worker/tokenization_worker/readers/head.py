@@ -65,8 +65,9 @@ class HeadSample:
     """The documents at the start of a file; `rejected` counts the reasons of what is none.
 
     `source_bytes` are decompressed bytes of the sampled records (Parquet: of their text), `stored_bytes` the
-    stored bytes these stand for (Parquet: of all columns), so that a file of n stored bytes holds about
-    n * source_bytes / stored_bytes. `fields` are the names in the sampled objects, or the columns, as dotted paths.
+    stored bytes these stand for (Parquet: the share of the file that they are of its rows), so that a file of n stored
+    bytes holds about n * source_bytes / stored_bytes. `fields` are the names in the sampled objects, or the columns, as
+    dotted paths.
     `damage` is what was seen so far; a sample without it promises nothing. `is_array`: what should be lines of JSON
     begins like one JSON array. `field_advice`: where no record has a text, what to do about it. `is_whole`: the file
     was read to its end. `content_bytes` and `taken_bytes`: decompressed and stored bytes that were looked
@@ -82,7 +83,7 @@ class HeadSample:
     texts: list[str]
     rejected: Counter[str]
     source_bytes: int
-    stored_bytes: int
+    stored_bytes: float
     damage: CorruptFileError | None
     fields: list[str]
     is_array: bool = False
@@ -209,7 +210,8 @@ def _parquet_head(uri: str, size: int, options: ReadOptions, max_bytes: int, ope
         damage=found.damage,
         fields=found.columns,
         content_bytes=source_bytes,
-        taken_bytes=found.stored_bytes,
+        taken_bytes=round(found.stored_bytes),
+        is_whole=found.is_whole,
         document_bytes=source_bytes,
         rejected_bytes=sum(item.bytes for item in unusable),
         unusable=tuple(unusable[:_UNUSABLE]),

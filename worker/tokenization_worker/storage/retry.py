@@ -9,6 +9,7 @@ program says otherwise. A command that is asked to stop (`stop`) gives such call
 from __future__ import annotations
 
 import logging
+import math
 import random
 import socket
 import threading
@@ -77,9 +78,7 @@ class Retry:
                         raise
                     wait = asked + step * (0.5 + self.chance() / 2)
                     end = min(end + asked, last)
-                    if (patience_s := _patience_s.get()) is not None and _is_unknown_host(error):
-                        end = min(end, begin + patience_s)
-                    if self.clock() + wait > end:
+                    if self.clock() + wait > min(end, begin + _patience_with(error)):
                         raise
                     warn(error, end - begin)
                 self.sleep(wait)
@@ -93,8 +92,8 @@ _patience_s: ContextVar[float | None] = ContextVar("patience with unknown hosts"
 
 @contextmanager
 def giving_up_unknown_hosts() -> Iterator[None]:
-    """Within: calls to a host that no name server knows end after `UNKNOWN_HOST_S`, for a person who waits: a wrong
-    name stays wrong. A run goes on for as long as with any other error, since name servers fail, too."""
+    """Within: calls to a host that does not exist end after `UNKNOWN_HOST_S`, for a person who waits: a wrong name
+    stays wrong. A run repeats them as long as others, since name servers may also deny a host that exists."""
     token = _patience_s.set(UNKNOWN_HOST_S)
     try:
         yield
@@ -102,11 +101,14 @@ def giving_up_unknown_hosts() -> Iterator[None]:
         _patience_s.reset(token)
 
 
-def _is_unknown_host(error: BaseException) -> bool:
+def _patience_with(error: BaseException) -> float:
+    """Seconds after the first try; a name server that fails for a while is an error like any other."""
+    patience_s = _patience_s.get()
     below: BaseException | None = error
     while below is not None and not isinstance(below, socket.gaierror):
         below = below.__cause__ or below.__context__
-    return below is not None
+    is_unknown = below is not None and below.errno != socket.EAI_AGAIN
+    return patience_s if is_unknown and patience_s is not None else math.inf
 
 
 TELL_AFTER_S = 4.0

@@ -10,6 +10,13 @@ from tokenization_worker.engine.losses import Losses
 from tokenization_worker.engine.task import Task, WorkerLost
 from tokenization_worker.errors import WorkerDied
 
+RAYS_WORDS = (
+    "The actor died unexpectedly before finishing this task. Some common causes include: (1) the process was killed by "
+    "the OOM killer due to high memory usage, (2) ray stop --force was called, or (3) the worker crashed unexpectedly "
+    "due to SIGSEGV or another unexpected error."
+)
+"""Of every worker that is gone, however it ended."""
+
 
 class Range:
     product = "range 7 (file:///data/a.parquet and more)"
@@ -20,6 +27,7 @@ class Range:
     [
         ("killed by SIGKILL", "check the memory"),
         ("exit code 1", "check the memory"),
+        (RAYS_WORDS, "check the memory"),
         *((f"killed by {name}", "each of its files alone") for name in ("SIGABRT", "SIGSEGV", "SIGBUS")),
     ],
 )

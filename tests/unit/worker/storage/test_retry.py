@@ -59,8 +59,12 @@ def test_it_ends_within_its_time_with_the_last_error() -> None:
 
 @pytest.mark.parametrize(
     ("cause", "least", "most"),
-    [(socket.gaierror(-2, "Name or service not known"), 5, 10), (OSError("no route"), 100, 120)],
-    ids=["unknown host", "another error"],
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), 5, 10),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), 100, 120),
+        (OSError("no route"), 100, 120),
+    ],
+    ids=["unknown host", "name server", "another error"],
 )
 def test_a_person_waits_ten_seconds_for_a_host_that_no_name_server_knows(
     cause: Exception, least: int, most: int

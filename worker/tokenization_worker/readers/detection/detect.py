@@ -130,7 +130,7 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
     if format is not SourceFormat.AUTO:
         _refuse_other_format(content, uri, format, compression)
     if found is SourceFormat.PARQUET:
-        _check_parquet(content, uri, compression)
+        _check_parquet(content, compression)
         return found
     check_encoding(content, uri, compression)
     if found is not None:
@@ -200,18 +200,15 @@ def conversion_command(uri: str, encoding: str, compression: Compression) -> str
     return convert(uri, UNPACK[compression], f"iconv -f {encoding} -t UTF-8", name)
 
 
-def _check_parquet(content: bytes, uri: str, compression: Compression) -> None:
-    """Raise unless the stored bytes can be Parquet themselves."""
+def _check_parquet(content: bytes, compression: Compression) -> None:
+    """Raise unless the stored bytes can be Parquet themselves, which is read from its end."""
     if compression is Compression.NONE:
         return
     packing = compression.value.lower()
     if not content.startswith(_PARQUET_MAGIC):
         raise CorruptFileError(FileOutcome.CORRUPT_FILE, 0, f"expected Parquet, found a {packing} file")
-    raise SpecError(
-        "SourceInvalid",
-        f"{uri} is Parquet inside {packing}: tokjob reads Parquet from its end, and cannot do that inside {packing}",
-        next_step="decompress the file: Parquet compresses its own pages",
-    )
+    step = "decompress the file, since Parquet compresses its own pages"
+    raise CorruptFileError(FileOutcome.CORRUPT_FILE, 0, f"Parquet inside {packing}{WHAT_TO_DO}{step}")
 
 
 def _format_by_content_or_name(content: bytes, uri: str) -> SourceFormat | None:

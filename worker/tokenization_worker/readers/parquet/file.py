@@ -124,7 +124,7 @@ def open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, SizedFile
             raise
         if is_about_keys(error):
             raise encrypted_file("the file") from error
-        detail = f"Parquet: {error}"
+        detail = f"Parquet: {str(error).strip().removesuffix('.')}"
         raise CorruptFileError(FileOutcome.CORRUPT_FILE, source.taken, detail) from error
 
 

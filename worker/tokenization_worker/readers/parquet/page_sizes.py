@@ -51,6 +51,11 @@ class Chunk(NamedTuple):
     rows: int = 0
 
     @property
+    def has_pointers(self) -> bool:
+        """Whether rows point into the dictionary; rows may also stand behind one that none of them uses."""
+        return "RLE_DICTIONARY" in self.encodings or "PLAIN_DICTIONARY" in self.encodings
+
+    @property
     def is_mostly_dictionary(self) -> bool:
         """Whether nearly all rows point into the dictionary, so that it is best kept as one."""
         stored = self.end - self.start

@@ -8,28 +8,35 @@ that of `text_column`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tokenization_worker.readers.batches import BatchBuilder, invalid_utf8, too_large
 from tokenization_worker.readers.document_batch import CorruptFileError, DocumentBatch, Reason
-from tokenization_worker.readers.parquet.file import load_pyarrow, open_parquet, row_group_of
+from tokenization_worker.readers.parquet.file import load_pyarrow, open_parquet
 from tokenization_worker.readers.parquet.find_column import find_text_column
 from tokenization_worker.readers.parquet.text_column import SharedTexts, TextColumn, value_ends
 from tokenization_worker.storage.base import ByteReader, expect_ranges
 
+_ENOUGH = 8
+"""Rows of a head that need no other row group. Some writers put a few rows into each group."""
+
+_HEAD_GROUPS = 8
+"""Row groups that a head is read from, at the most: each is a request."""
+
 
 class ParquetHead(NamedTuple):
-    """The first documents of a file, the stored bytes they stand for, and its columns as dotted paths. `warning`: that
-    another column could be meant, or ""."""
+    """The first documents of a file, the stored bytes they stand for by their share of all rows, and its columns as
+    dotted paths. `warning`: that another column could be meant, or "". `is_whole`: these are all rows."""
 
     batch: DocumentBatch | None
-    stored_bytes: int
+    stored_bytes: float
     columns: list[str]
     damage: CorruptFileError | None
     warning: str
+    is_whole: bool = False
 
 
 def read_parquet(
@@ -67,16 +74,20 @@ def read_parquet_head(
             schema = file.metadata.schema
             columns = [schema.column(index).path for index in range(len(schema))]
             found = find_text_column(file.schema_arrow, text_field)
-            if file.metadata.num_row_groups == 0:
-                return ParquetHead(None, 0, columns, None, found.warning)
-            batch = BatchBuilder()
-            for part in TextColumn(file, source, found).parts(0, max_document_bytes, max_rows=64):
-                _add_rows(part, batch.records, max_document_bytes, batch)
-                if batch.source_bytes >= max_bytes or batch.is_full:
+            metadata, batch = file.metadata, BatchBuilder()
+            filled = (index for index in range(metadata.num_row_groups) if metadata.row_group(index).num_rows)
+            text = TextColumn(file, source, found)
+            for group in islice(filled, _HEAD_GROUPS):
+                for part in text.parts(group, max_document_bytes, max_rows=64):
+                    _add_rows(part, batch.records, max_document_bytes, batch)
+                    if batch.source_bytes >= max_bytes or batch.is_full:
+                        break
+                if batch.records >= _ENOUGH or batch.source_bytes >= max_bytes or batch.is_full:
                     break
-            group = row_group_of(file, size, 0)
-            stored_bytes = group.stored_bytes * batch.records // max(1, group.rows)
-            return ParquetHead(batch.take(), stored_bytes, columns, None, found.warning)
+            if not batch.records:
+                return ParquetHead(None, 0, columns, None, found.warning, is_whole=not metadata.num_rows)
+            share = batch.records / max(batch.records, metadata.num_rows)
+            return ParquetHead(batch.take(), size * share, columns, None, found.warning, is_whole=share == 1)
     except CorruptFileError as damage:
         return ParquetHead(None, 0, columns, damage, "")
 

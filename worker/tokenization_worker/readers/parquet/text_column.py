@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokenization_worker.readers.document_batch import WHAT_TO_DO
 from tokenization_worker.readers.encrypted_parquet import encrypted_file, is_about_keys
 from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file, require_columns
 from tokenization_worker.readers.parquet.find_column import FoundColumn
@@ -57,8 +58,9 @@ class TextColumn:
     ) -> Iterator[Any]:
         """The rows of a row group as `pyarrow.LargeBinaryArray` or `SharedTexts`, some MiB or one row at a time.
 
-        `may_keep`: values may stay in the column's dictionary. pyarrow drops equal values of a kept dictionary and not
-        the rows' pointers to them, so a row group that has such values is decoded instead.
+        `may_keep`: values may stay in the column's dictionary. Where a kept dictionary has equal values, pyarrow drops
+        all but one of them and leaves the pointers as they are. Such a row group is decoded instead; if the column's
+        Arrow type is a dictionary, pyarrow always keeps it, and the file is refused.
         """
         pa = load_pyarrow()
         chunk = self.chunk(group)
@@ -76,9 +78,10 @@ class TextColumn:
             column = batch.column(batch.schema.get_field_index(self._path[0]))
             if len(self._path) > 1:
                 column = pa.compute.struct_field(column, list(self._path[1:]))
-            if keeps_dictionary and len(column.dictionary) < walk.dictionary_values:
+            if keeps_dictionary and chunk.has_pointers and len(column.dictionary) < walk.dictionary_values:
                 if self._is_dictionary or row:
-                    raise pa.ArrowInvalid("a dictionary has equal values")
+                    step = "write the column again as strings"
+                    raise pa.ArrowInvalid(f"the dictionary of a column has equal values{WHAT_TO_DO}{step}")
                 yield from self.parts(group, max_document_bytes, max_rows, may_keep=False)
                 return
             yield from _decode(column, max_document_bytes, max_rows)

@@ -178,11 +178,13 @@ def _require_same(store: Store, plan: Plan, data: TrainingData, library: str, wa
 
 
 def _difference(was: dict[str, object], was_asked: dict[str, object], data: TrainingData) -> str:
-    """The first field that is not as it was, in words."""
-    for name, value in asked_of(data).items():
-        if was_asked.get(name) != value:
-            asked, was_value = (_in_words(name, each) for each in (value, was_asked.get(name)))
-            return f"{name}: {asked} is asked for, it was made with {was_value}"
+    """The fields that are not as they were, in words."""
+    asked = {name: value for name, value in asked_of(data).items() if was_asked.get(name) != value}
+    if asked:
+        return "; ".join(
+            f"{name}: {_in_words(name, value)} is asked for, it was made with {_in_words(name, was_asked.get(name))}"
+            for name, value in asked.items()
+        )
     return (
         "other data"
         if {**was, "library": ""} != {**data.canonical(), "library": ""}

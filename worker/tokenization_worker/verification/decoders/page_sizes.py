@@ -5,9 +5,15 @@ Layout of headers: parquet.thrift in the compact protocol of Thrift.
 
 from __future__ import annotations
 
+from typing import Any
+
 _STOP, _TRUE, _FALSE, _BYTE, _BINARY, _STRUCT = 0, 1, 2, 3, 8, 12
 _INTEGERS = (4, 5, 6)
 _DECODED_BYTES, _STORED_BYTES = 2, 3
+_DICTIONARY, _VALUES = 7, 1
+
+Fields = dict[int, Any]
+"""Of a struct, by number: integers, and structs."""
 
 
 def decoded_bytes(stored: bytes) -> int | None:
@@ -25,9 +31,18 @@ def decoded_bytes(stored: bytes) -> int | None:
     return total if at == len(stored) else None
 
 
-def _read_struct(data: bytes, at: int) -> tuple[int, dict[int, int]]:
-    """Where a struct ends, and its integers by the numbers of their fields."""
-    integers: dict[int, int] = {}
+def dictionary_values(stored: bytes) -> int:
+    """How many values the dictionary page has with which `stored` begins; 0 where no such page is there."""
+    try:
+        values: int = _read_struct(stored, 0)[1][_DICTIONARY][_VALUES]
+    except (IndexError, KeyError, ValueError, RecursionError):
+        return 0
+    return values
+
+
+def _read_struct(data: bytes, at: int) -> tuple[int, Fields]:
+    """Where a struct ends, and its fields."""
+    fields: Fields = {}
     number = 0
     while (head := data[at]) != _STOP:
         at += 1
@@ -37,17 +52,17 @@ def _read_struct(data: bytes, at: int) -> tuple[int, dict[int, int]]:
         else:
             at, number = _read_integer(data, at)
         if kind in _INTEGERS:
-            at, integers[number] = _read_integer(data, at)
+            at, fields[number] = _read_integer(data, at)
         elif kind == _BYTE:
             at += 1
         elif kind == _BINARY:
             at, size = _read_varint(data, at)
             at += size
         elif kind == _STRUCT:
-            at, _ = _read_struct(data, at)
+            at, fields[number] = _read_struct(data, at)
         elif kind not in (_TRUE, _FALSE):
             raise ValueError(kind)
-    return at + 1, integers
+    return at + 1, fields
 
 
 def _read_integer(data: bytes, at: int) -> tuple[int, int]:
