@@ -361,6 +361,16 @@ def test_a_folder_is_answered_with_the_file_in_it(tmp_path: Path) -> None:
     assert caught.value.next_step == f"give the file in it: {tmp_path}/tokenizer.json"
 
 
+def test_a_training_of_several_sizes_is_answered_with_its_files(tmp_path: Path) -> None:
+    for size in ("300", "450"):
+        (tmp_path / size).mkdir()
+        (tmp_path / size / "tokenizer.model").write_text("")
+    with pytest.raises(SpecError, match="is a folder, expected a file") as caught:
+        load_tokenizer(make_spec(uri=tmp_path))
+    files = f"{tmp_path}/300/tokenizer.model, {tmp_path}/450/tokenizer.model"
+    assert caught.value.next_step == f"give one of the files in it: {files}"
+
+
 def test_a_file_that_this_user_may_not_read_is_named() -> None:
     with open_folder() as folder:
         path = folder / "tokenizer.json"

@@ -324,6 +324,14 @@ def test_a_report_that_is_not_as_it_was_written_is_refused_in_words(change: str,
     assert "tokjob train" in error.next_step or change == "newer"
 
 
+def test_the_damaged_index_of_a_copied_training_is_the_programs_own(output: Path) -> None:
+    (output / "_tokenization").rename(output.parent / "not copied")
+    path = output / "index.json"
+    path.write_bytes(path.read_bytes()[:-100])
+    code, _, error = tokjob("report", output)
+    assert (code, "RecordCorrupt" in error, "do not delete index.json" in error) == (4, True, True)
+
+
 @pytest.mark.parametrize("change", ["gone", "cut", "other"])
 def test_held_out_documents_that_are_not_those_of_the_report_are_refused(change: str, output: Path) -> None:
     path = output / "holdout.jsonl.zst"

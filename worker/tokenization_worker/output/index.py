@@ -276,8 +276,8 @@ def read_index(store: Store) -> Index | None:
             index = orjson.loads(data)
             version = index["formatVersion"]
     except DataError as error:
-        if store.stat(layout.PLAN) is not None or store.stat(layout.SHARDS_TABLE) is not None:  # it was ours
-            raise
+        if any(store.stat(path) is not None for path in (layout.PLAN, layout.SHARDS_TABLE, layout.COUNTS)):
+            raise  # the index is ours
         raise ForeignIndex(
             "OutputConflict",
             f"{store.uri}/{layout.INDEX} was not written by this program",

@@ -115,12 +115,23 @@ def _load_file(spec: TokenizerSpec, uri: str) -> Tokenizer:
     return load_sentencepiece(spec, uri, data)
 
 
+_SHOWN = 4
+"""Files of a folder that a message names."""
+
+
 def _is_folder(folder: Path) -> SpecError:
-    names = [name for name in ("tokenizer.json", "tokenizer.model") if (folder / name).is_file()]
+    kinds = ("tokenizer.json", "tokenizer.model")
+    found = [path for name in kinds for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_file()]
+    if len(found) == 1:
+        step = f"give the file in it: {found[0]}"
+    elif found:
+        step = f"give one of the files in it: {', '.join(map(str, found[:_SHOWN]))}"
+    else:
+        step = "give a tokenizer's file"
     return SpecError(
         "TokenizerUnavailable",
         f"tokenizer.uri: {folder} is a folder, expected a file",
-        next_step=f"give the file in it: {folder / names[0]}" if names else "give a tokenizer's file",
+        next_step=step,
     )
 
 
