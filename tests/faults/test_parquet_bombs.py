@@ -32,7 +32,7 @@ from tokenization_worker.readers.parquet.page_sizes import Chunk, PageWalk
 from tokenization_worker.readers.parquet.text_column import TextColumn
 from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders import parquet as verify_parquet
-from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
+from tokenization_worker.verification.decoders.page_sizes import decoded_bytes, dictionary_values
 from tokenization_worker.verification.decoders.source import read_records
 
 MIB = 1 << 20
@@ -351,6 +351,12 @@ def test_verify_adds_up_the_pages_of_a_chunk(options: dict) -> None:
     assert size is not None and 0.9 * column.total_uncompressed_size < size <= column.total_uncompressed_size
     assert decoded_bytes(stored[:-1]) is None
     assert decoded_bytes(stored + b"\xff" * 20) is None
+
+
+def test_verify_makes_nothing_of_headers_whose_fields_have_other_types() -> None:
+    struct_for_size, size_for_dictionary = b"\x2c\x00\x15\x00\x00", b"\x75\x02\x00"
+    assert decoded_bytes(struct_for_size) is None
+    assert dictionary_values(size_for_dictionary) == 0
 
 
 @pytest.mark.parametrize(("rows", "others", "is_kept"), [(500_000, 700_000, True), (300_000, 700_000, False)], ids=str)

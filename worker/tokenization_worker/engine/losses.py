@@ -15,7 +15,6 @@ says nothing of the task, but a task may also take its node's memory."""
 _CRASHES = ("killed by SIGABRT", "killed by SIGSEGV", "killed by SIGBUS")
 """The signals by which a library ends the process that calls it."""
 
-
 _SHORT = "check the memory of the workers and the nodes, then start the same command again"
 _CRASHED = (
     "a library crashed, most likely on what this task reads: for a range, run a job on each of its files alone; write "

@@ -26,7 +26,7 @@ def decoded_bytes(stored: bytes) -> int | None:
                 return None
             total += header[_DECODED_BYTES]
             at += header[_STORED_BYTES]
-    except (IndexError, KeyError, ValueError, RecursionError):
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):  # TypeError: a struct for an integer
         return None
     return total if at == len(stored) else None
 
@@ -35,7 +35,7 @@ def dictionary_values(stored: bytes) -> int:
     """How many values the dictionary page has with which `stored` begins; 0 where no such page is there."""
     try:
         values: int = _read_struct(stored, 0)[1][_DICTIONARY][_VALUES]
-    except (IndexError, KeyError, ValueError, RecursionError):
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):  # TypeError: a struct for an integer
         return 0
     return values
 
